@@ -1,0 +1,1 @@
+"""Search over programs with a language model and per-test score vectors."""

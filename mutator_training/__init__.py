@@ -1,0 +1,1 @@
+"""Train the mutator on what the search finds (needs the `train` extra)."""

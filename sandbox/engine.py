@@ -1,0 +1,128 @@
+"""Find the Docker engine, and on a Debian or Ubuntu machine where we are root, install and start one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import docker
+
+from sandbox.base import EngineUnavailable
+from sandbox.container import EngineErrors
+
+START_SECONDS = 60
+
+
+class Engine:
+    """The Docker engine of this machine, and one of our own in `folder` where there is none.
+
+    Args:
+        folder: where our own engine keeps its socket, images and log. Only an engine started there is ever stopped.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._pidfile = folder / "dockerd.pid"
+
+    @property
+    def own_url(self) -> str:
+        """Socket of the engine that `start` starts."""
+        return f"unix://{self._folder / 'docker.sock'}"
+
+    def find(self) -> str | None:
+        """Return the URL of an engine that answers: DOCKER_HOST's, the system's, or our own; None if none does."""
+        candidates = [os.environ.get("DOCKER_HOST"), "unix:///var/run/docker.sock", self.own_url]
+        return next((url for url in candidates if url and answers(url)), None)
+
+    def require(self) -> str:
+        """Return the URL of an engine that answers.
+
+        Raises:
+            EngineUnavailable: none does.
+        """
+        url = self.find()
+        if url is None:
+            raise EngineUnavailable(
+                "No Docker engine answers (tried DOCKER_HOST, /var/run/docker.sock and our own). Run `evolve setup` "
+                "(as root on Debian or Ubuntu it installs and starts one), or install Docker and start it."
+            )
+        return url
+
+    def start(self, say: Callable[[str], None] = print) -> str:
+        """Return the URL of an engine that answers, installed and started if need be (blocking).
+
+        Raises:
+            EngineUnavailable: that is not possible here.
+        """
+        url = self.find()
+        if url is not None:
+            return url
+        if shutil.which("dockerd") is None or shutil.which("debootstrap") is None:
+            self._install(say)
+        say(f"starting dockerd in {self._folder}")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._pidfile.unlink(missing_ok=True)
+        with (self._folder / "dockerd.log").open("ab") as log:
+            process = subprocess.Popen(
+                ["dockerd", "--data-root", str(self._folder / "data"), "--exec-root", str(self._folder / "exec"),
+                 "--host", self.own_url, "--pidfile", str(self._pidfile)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS
+        while not answers(self.own_url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                tail = (self._folder / "dockerd.log").read_text(errors="replace")[-600:]
+                raise EngineUnavailable(
+                    f"dockerd did not start ({self._folder / 'dockerd.log'} ends with: {tail})"
+                )
+            time.sleep(0.2)
+        return self.own_url
+
+    def stop(self) -> bool:
+        """Stop the engine that `start` started; return False when there is none (blocking)."""
+        try:
+            pid = int(self._pidfile.read_text())
+            os.kill(pid, signal.SIGTERM)
+        except (OSError, ValueError):
+            return False
+        deadline = time.monotonic() + START_SECONDS
+        while Path(f"/proc/{pid}").exists():
+            if time.monotonic() > deadline:
+                raise EngineUnavailable(f"dockerd (process {pid}) did not stop in {START_SECONDS} s.")
+            time.sleep(0.1)
+        return True
+
+    def _install(self, say: Callable[[str], None]) -> None:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise EngineUnavailable(
+                "No Docker engine answers, and one can be installed here only as root on Debian or Ubuntu. "
+                "Install Docker (https://docs.docker.com/engine/install/), start it, and run `evolve setup` again."
+            )
+        say("installing docker.io and debootstrap with apt-get")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (
+            ["apt-get", "update"],
+            ["apt-get", "install", "-y", "--no-install-recommends", "docker.io", "debootstrap", "iptables"],
+        ):
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise EngineUnavailable(f"`{' '.join(command)}` failed: {(done.stdout + done.stderr)[-600:]}")
+
+
+def answers(url: str) -> bool:
+    """Return whether a Docker engine answers at `url` within a few seconds."""
+    if url.startswith("unix://") and not Path(url.removeprefix("unix://")).exists():
+        return False
+    try:
+        client = docker.APIClient(base_url=url, timeout=5)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except EngineErrors:
+        return False

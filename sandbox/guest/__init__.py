@@ -1,0 +1,1 @@
+"""What runs inside the sandbox image. Never imported by the host; standard library only."""

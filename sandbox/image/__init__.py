@@ -1,0 +1,1 @@
+"""The sandbox image: Debian, Python, numpy and the supervisor."""

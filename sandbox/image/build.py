@@ -1,0 +1,156 @@
+"""Build the sandbox image: from the Dockerfile where a registry answers, otherwise on a base made by debootstrap.
+
+Images are named by the hash of what goes into them, so an existing one is used and a changed supervisor gives a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import docker
+
+from sandbox.base import EngineUnavailable
+from sandbox.container import EngineErrors
+
+REPOSITORY = "vector-evolve-sandbox"
+PUBLIC_BASE = ("debian", "bookworm-slim")
+PYTHON_PACKAGES = ("python3", "python3-numpy")
+Say = Callable[[str], None]
+
+
+def image_tag(packages: Sequence[str] = ()) -> str:
+    """Return the name of the image with these Debian packages beside Python and numpy."""
+    digest = hashlib.sha256(_runner() + _dockerfile() + " ".join(sorted(packages)).encode()).hexdigest()[:12]
+    return f"{REPOSITORY}:{digest}"
+
+
+def find_image(client: docker.APIClient, packages: Sequence[str] = ()) -> str | None:
+    """Return the id of the built image, or None."""
+    try:
+        return str(client.inspect_image(image_tag(packages))["Id"])
+    except docker.errors.ImageNotFound:
+        return None
+
+
+def ensure_image(client: docker.APIClient, packages: Sequence[str] = (), say: Say = print) -> str:
+    """Return the id of the sandbox image, built now if it is not there (blocking; about a minute).
+
+    Raises:
+        EngineUnavailable: it cannot be built here; the text says what is missing.
+    """
+    found = find_image(client, packages)
+    if found is not None:
+        return found
+    base, present = _base(client, say)
+    missing = [name for name in (*PYTHON_PACKAGES, *packages) if name not in present]
+    say(f"building the sandbox image {image_tag(packages)} on {base}")
+    try:
+        _build(client, base, missing, image_tag(packages))
+    except (*EngineErrors, EngineUnavailable) as error:
+        raise EngineUnavailable(f"The sandbox image could not be built: {error}") from error
+    built = find_image(client, packages)
+    if built is None:
+        raise EngineUnavailable("Docker reported a finished build, but the sandbox image is not there.")
+    return built
+
+
+def _runner() -> bytes:
+    return files("sandbox").joinpath("guest/runner.py").read_bytes()
+
+
+def _dockerfile() -> bytes:
+    return files("sandbox").joinpath("image/Dockerfile").read_bytes()
+
+
+def _build(client: docker.APIClient, base: str, packages: Sequence[str], tag: str) -> None:
+    context = io.BytesIO()
+    parts = {"Dockerfile": _dockerfile(), "runner.py": _runner(), "sandbox-image": tag.encode()}
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        for name, data in parts.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o444
+            archive.addfile(entry, io.BytesIO(data))
+    context.seek(0)
+    events = client.build(
+        fileobj=context,
+        custom_context=True,
+        tag=tag,
+        buildargs={"BASE": base, "PACKAGES": " ".join(packages)},
+        network_mode="host",
+        rm=True,
+        forcerm=True,
+        decode=True,
+    )
+    log: list[str] = []
+    for event in events:
+        log.append(str(event.get("stream", "")).strip())
+        if "error" in event:
+            raise EngineUnavailable(f"{event['error']} ({' | '.join(line for line in log[-6:] if line)})")
+
+
+def _base(client: docker.APIClient, say: Say) -> tuple[str, Sequence[str]]:
+    """Return a base image and the packages of ours that it already holds."""
+    local = f"{REPOSITORY}-base:{_release()}"
+    if client.images(local):
+        return local, PYTHON_PACKAGES
+    name, tag = PUBLIC_BASE
+    try:
+        if not client.images(f"{name}:{tag}"):
+            say(f"asking the image registry for {name}:{tag}")
+            client.pull(name, tag=tag)
+        return f"{name}:{tag}", ()
+    except EngineErrors:
+        say("no image registry answers; making the base image with debootstrap (about a minute)")
+    _bootstrap(client, local)
+    return local, PYTHON_PACKAGES
+
+
+def _release() -> str:
+    """Return the code name of this Debian or Ubuntu release, or an empty string elsewhere."""
+    text = Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else ""
+    found = re.search(r'^VERSION_CODENAME="?(\w+)', text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _mirror() -> str:
+    """Return the package mirror that this machine's apt uses."""
+    places = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
+    text = "\n".join(place.read_text() for place in places if place.is_file())
+    release = _release()
+    deb822 = re.search(rf"^URIs:\s*(\S+)\s*\n(?:.*\n)*?Suites:[^\n]*\b{release}\b", text, re.MULTILINE)
+    classic = re.search(rf"^deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+{release}\s", text, re.MULTILINE)
+    found = deb822 or classic
+    if found is None:
+        raise EngineUnavailable("No package mirror of this Debian or Ubuntu release is named in /etc/apt.")
+    return found[1]
+
+
+def _bootstrap(client: docker.APIClient, tag: str) -> None:
+    release = _release()
+    if not release or shutil.which("debootstrap") is None:
+        raise EngineUnavailable(
+            "The sandbox image needs an image registry that answers, or `debootstrap` on Debian or Ubuntu "
+            "(`apt-get install debootstrap`, as root). Neither is here."
+        )
+    with tempfile.TemporaryDirectory(prefix="vector-evolve-image-") as folder:
+        root = Path(folder, "root")
+        include = f"--include={','.join(PYTHON_PACKAGES)}"
+        command = ["debootstrap", "--variant=minbase", include, release, str(root), _mirror()]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            raise EngineUnavailable(f"debootstrap failed ({made.returncode}): {made.stdout[-600:]}")
+        archive = Path(folder, "root.tar")
+        with tarfile.open(archive, "w") as tar:
+            for part in sorted(root.iterdir()):
+                if part.name not in ("proc", "sys", "dev"):
+                    tar.add(part, arcname=part.name)
+        client.import_image_from_file(str(archive), *tag.split(":"))
