@@ -59,6 +59,25 @@ def strict_json(data: bytes) -> Any:
     Raises:
         InvalidAnswer: the bytes break one of these rules; the text says which.
     """
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        raise InvalidAnswer(f"nested deeper than {MAX_DEPTH} levels")
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=_unique,
+        )
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except InvalidAnswer:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidAnswer(f"not strict JSON: {error}"[:200]) from None
+    return value
+
+
+def _depth(data: bytes) -> int:
+    """Return how deep the brackets outside strings are nested."""
     depth = deepest = 0
     quoted = escaped = False
     for byte in data:
@@ -76,21 +95,7 @@ def strict_json(data: bytes) -> Any:
             deepest = max(deepest, depth)
         elif byte in b"]}":
             depth -= 1
-    if deepest > MAX_DEPTH:
-        raise InvalidAnswer(f"nested deeper than {MAX_DEPTH} levels")
-    try:
-        value = json.loads(
-            data.decode("utf-8"),
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_unique,
-        )
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except InvalidAnswer:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InvalidAnswer(f"not strict JSON: {error}"[:200]) from None
-    return value
+    return deepest
 
 
 def _refuse_constant(name: str) -> Any:

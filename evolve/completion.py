@@ -1,0 +1,81 @@
+"""What a mutator is asked and what it gives: messages in, completions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
+
+Format = Literal["plain", "scaffold"]
+
+
+class Message(TypedDict):
+    """One message of a chat prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply (rollout), holding up to `wanted` answers.
+
+    Attributes:
+        text: the reply, frames of the scaffold included.
+        format: `plain`, or `scaffold` when the client wrote the headings and fences.
+        wanted: m, the number of answers asked for.
+        finish_reason: the server's, `stop` or `length`.
+        prompt_tokens: tokens of the prompt.
+        completion_tokens: tokens that the model sampled; frames are not counted.
+        seconds: from request to reply; shared by the completions of one request.
+        temperature: of the sampling.
+        mutator: the served name that gave it, which names the adapter version.
+        seed: the request's, or None when none was sent.
+        prompt_token_ids: of the prompt, or None when the server gives none.
+        token_ids: (n,) of the reply as sampled, frames included, or None.
+        logprobs: (n,) log-probabilities under the sampling distribution; None at frame tokens.
+        sampled: (n,) False at frame tokens, which are not the policy's; None when all are.
+    """
+
+    text: str
+    format: Format
+    wanted: int
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    temperature: float
+    mutator: str
+    seed: int | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float | None] | None = None
+    sampled: Sequence[bool] | None = None
+
+
+class Mutator(Protocol):
+    """A language model that proposes programs."""
+
+    @property
+    def name(self) -> str:
+        """The served name, stored with every completion."""
+        ...
+
+    @property
+    def format(self) -> Format:
+        """The way to m answers that the next completions use."""
+        ...
+
+    async def sample(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+        """Return `n` completions of one prompt, each asked for `m` answers.
+
+        Args:
+            messages: the prompt.
+            n: completions (G).
+            m: answers in each completion.
+            seed: different for every call of a run; used where the server can.
+
+        Raises:
+            MutatorError: the server stayed away for longer than the patience.
+        """
+        ...

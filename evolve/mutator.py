@@ -1,0 +1,335 @@
+"""The client of an OpenAI-compatible server: n completions a request, m answers a completion, faults waited out.
+
+Two ways to m answers (the set that VPO rewards): *plain* asks for them and hopes; *scaffold* writes each heading and opening
+fence itself and lets the model go on in the same sequence, so that every answer is conditioned on the earlier ones. Frame
+tokens are marked as not sampled. `auto` starts plain and changes when fewer than 80 % of completions hold m answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar
+
+import httpx2
+import openai
+from openai import AsyncOpenAI
+
+from evolve.answers import parse
+from evolve.completion import Completion, Format, Message
+from evolve.errors import MutatorError
+
+AUTO_SHARE = 0.8
+AUTO_COMPLETIONS = 8
+"""Completions after which `auto` judges the plain way."""
+FENCE = "```"
+T = TypeVar("T")
+Way = Literal["auto", "plain", "scaffold"]
+
+
+class OpenAIMutator:
+    """Samples from a served model.
+
+    Args:
+        base_url: of the OpenAI API, ending in /v1.
+        model: served name; None takes the first that the server lists.
+        way: how to get m answers.
+        language: of the programs, for the scaffold's fences.
+        sampling: passed through to every request, such as `temperature`, `top_p`, `max_tokens`.
+        takes_seeds: whether requests may carry a seed.
+        concurrency: requests in flight at once.
+        patience: seconds for which a server that fails is asked again.
+        recover: called before each new attempt, to restart a managed server.
+        api_key: for servers that want one; never stored.
+        say: told when the way changes and when the server is away.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str | None = None,
+        *,
+        way: Way = "auto",
+        language: str = "python",
+        sampling: Mapping[str, Any] | None = None,
+        takes_seeds: bool = False,
+        concurrency: int = 16,
+        patience: float = 300.0,
+        recover: Callable[[], Awaitable[None]] | None = None,
+        api_key: str = "none",
+        say: Callable[[str], None] = print,
+    ):
+        self._base_url = base_url.rstrip("/")
+        self._model = model or ""
+        self._way = way
+        self._language = language
+        self._sampling = {"temperature": 1.0, "max_tokens": 1024, **(sampling or {})}
+        self._takes_seeds = takes_seeds
+        self._slots = asyncio.Semaphore(concurrency)
+        self._patience = patience
+        self._recover = recover
+        self._api_key = api_key
+        self._say = say
+        self._is_vllm = False
+        self._frames: dict[str, list[int]] = {}
+        self._judged = self._full = 0
+        self.format: Format = "scaffold" if way == "scaffold" else "plain"
+
+    @property
+    def name(self) -> str:
+        """The served model's name."""
+        return self._model
+
+    @property
+    def gives_token_ids(self) -> bool:
+        """Whether completions carry token ids and log-probabilities, which training needs."""
+        return self._is_vllm
+
+    def resume_with(self, last: Format) -> None:
+        """Go on in the format of a run's last completion."""
+        if self._way == "auto" and self._is_vllm:
+            self.format = last
+
+    async def __aenter__(self) -> Self:
+        """Connect and learn what the server can do.
+
+        Raises:
+            MutatorError: no server answers, or it lacks the model.
+        """
+        self._client = AsyncOpenAI(
+            base_url=self._base_url,
+            api_key=self._api_key,
+            max_retries=2,
+            timeout=httpx2.Timeout(600.0, connect=10.0),
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False),
+        )
+        self._http = httpx2.AsyncClient(base_url=self._base_url.removesuffix("/v1"), timeout=60, trust_env=False)
+        try:
+            served = [model.id async for model in self._client.models.list()]
+        except openai.APIError as error:
+            raise MutatorError(
+                f"No OpenAI-compatible server answers at {self._base_url} ({error}). Start one with `evolve mutator serve`."
+            ) from error
+        if not served or (self._model and self._model not in served):
+            raise MutatorError(f"{self._base_url} serves {', '.join(served) or 'nothing'}, not {self._model!r}.")
+        self._model = self._model or served[0]
+        try:
+            answer = await self._http.get("/version")
+            self._is_vllm = answer.status_code == 200 and "version" in answer.json()
+        except (httpx2.HTTPError, ValueError):
+            self._is_vllm = False
+        if self._way == "scaffold" and not self._is_vllm:
+            raise MutatorError(f"The scaffold needs vLLM's token interface, which {self._base_url} lacks. Use `plain`.")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+        await self._http.aclose()
+
+    async def sample(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+        """See `Mutator.sample`."""
+        async with self._slots:
+            if self.format == "scaffold" and m > 1:
+                return await self._scaffold(messages, n, m, seed)
+            completions = await self._plain(messages, n, m, seed)
+        self._judge_format(completions)
+        return completions
+
+    def _judge_format(self, completions: Sequence[Completion]) -> None:
+        """Change from plain to scaffold when too few completions hold all answers."""
+        if self._way != "auto" or self.format != "plain" or not self._is_vllm:
+            return
+        for completion in completions:
+            if completion.wanted > 1:
+                answers = parse(completion.text, completion.wanted, self._language)
+                self._judged += 1
+                self._full += sum(answer.source is not None for answer in answers) == completion.wanted
+        if self._judged >= AUTO_COMPLETIONS and self._full < AUTO_SHARE * self._judged:
+            self.format = "scaffold"
+            self._say(
+                f"{self._full} of {self._judged} completions held all answers; from now on the client writes the frame "
+                "(scaffold)"
+            )
+
+    async def _plain(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+        started = time.monotonic()
+        extra = {"return_token_ids": True} if self._is_vllm else {}
+        reply = await self._patiently(
+            lambda: self._client.chat.completions.create(
+                model=self._model,
+                messages=list(messages),  # type: ignore[arg-type]
+                n=n,
+                logprobs=self._is_vllm or openai.omit,
+                seed=seed if self._takes_seeds else openai.omit,
+                extra_body=extra,
+                **self._sampling,
+            )
+        )
+        seconds = time.monotonic() - started
+        prompt_ids = getattr(reply, "prompt_token_ids", None)
+        used = reply.usage
+        prompt_tokens = used.prompt_tokens if used else len(prompt_ids or ())
+        completions = []
+        for choice in reply.choices:
+            ids = getattr(choice, "token_ids", None)
+            content = choice.logprobs.content if choice.logprobs else None
+            # Without token ids the tokens of one choice are an equal share of the request's.
+            tokens = len(ids) if ids is not None else (used.completion_tokens if used else 0) // len(reply.choices)
+            completions.append(
+                Completion(
+                    text=choice.message.content or "",
+                    format="plain",
+                    wanted=m,
+                    finish_reason=choice.finish_reason or "",
+                    prompt_tokens=prompt_tokens,
+                    completion_tokens=tokens,
+                    seconds=seconds,
+                    temperature=float(self._sampling["temperature"]),
+                    mutator=self._model,
+                    seed=seed if self._takes_seeds else None,
+                    prompt_token_ids=prompt_ids,
+                    token_ids=ids,
+                    logprobs=[token.logprob for token in content] if content and ids is not None else None,
+                )
+            )
+        return completions
+
+    async def _scaffold(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+        started = time.monotonic()
+        prompt = await self._tokens({"messages": list(messages), "add_generation_prompt": True})
+        heading = await self._frame(self._heading(1))
+        first = await self._go_on([*prompt, *heading], n, m, seed)
+        rollouts = [_Rollout(self._heading(1), heading) for _ in range(n)]
+        for rollout, choice in zip(rollouts, first, strict=True):
+            rollout.take(choice)
+        await asyncio.gather(*(self._rest(prompt, rollout, m, seed + 1 + i) for i, rollout in enumerate(rollouts)))
+        seconds = time.monotonic() - started
+        return [
+            Completion(
+                text=rollout.text,
+                format="scaffold",
+                wanted=m,
+                finish_reason=rollout.finish_reason,
+                prompt_tokens=len(prompt),
+                completion_tokens=sum(rollout.sampled),
+                seconds=seconds,
+                temperature=float(self._sampling["temperature"]),
+                mutator=self._model,
+                seed=seed if self._takes_seeds else None,
+                prompt_token_ids=prompt,
+                token_ids=rollout.ids,
+                logprobs=rollout.logprobs,
+                sampled=rollout.sampled,
+            )
+            for rollout in rollouts
+        ]
+
+    async def _rest(self, prompt: list[int], rollout: _Rollout, m: int, seed: int) -> None:
+        """Let one rollout write its answers 2 to m."""
+        for number in range(2, m + 1):
+            if rollout.ended_turn:
+                return
+            text = ("" if rollout.closed else f"\n{FENCE}") + "\n\n" + self._heading(number)
+            rollout.frame(text, await self._frame(text))
+            (choice,) = await self._go_on([*prompt, *rollout.ids], 1, m, seed + 1000 * number)
+            rollout.take(choice)
+
+    def _heading(self, number: int) -> str:
+        return f"### Solution {number}\n{FENCE}{self._language}\n"
+
+    async def _go_on(self, ids: list[int], n: int, m: int, seed: int) -> list[Any]:
+        """Return `n` continuations of a token sequence, each up to the closing fence."""
+        sampling = {**self._sampling, "max_tokens": max(1, self._sampling["max_tokens"] // m)}
+        reply = await self._patiently(
+            lambda: self._client.completions.create(
+                model=self._model,
+                prompt=ids,
+                n=n,
+                logprobs=0,
+                stop=[FENCE],
+                seed=seed if self._takes_seeds else openai.omit,
+                extra_body={"return_token_ids": True, "include_stop_str_in_output": True},
+                **sampling,
+            )
+        )
+        return list(reply.choices)
+
+    async def _frame(self, text: str) -> list[int]:
+        if text not in self._frames:
+            self._frames[text] = await self._tokens({"prompt": text, "add_special_tokens": False})
+        return self._frames[text]
+
+    async def _tokens(self, body: dict[str, Any]) -> list[int]:
+        async def ask() -> list[int]:
+            answer = await self._http.post("/tokenize", json={"model": self._model, **body})
+            answer.raise_for_status()
+            tokens: list[int] = answer.json()["tokens"]
+            return tokens
+
+        return await self._patiently(ask)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer; between attempts let the server recover.
+
+        Raises:
+            MutatorError: it refused the request, or stayed away for longer than the patience.
+        """
+        away_since: float | None = None
+        delay = 0.5
+        while True:
+            try:
+                return await ask()
+            except (openai.BadRequestError, openai.AuthenticationError, openai.NotFoundError) as error:
+                raise MutatorError(f"{self._base_url} refuses the request: {error}") from error
+            except (openai.APIError, httpx2.HTTPError, ValueError, KeyError) as error:
+                away_since = away_since or time.monotonic()
+                away = time.monotonic() - away_since
+                if away > self._patience:
+                    raise MutatorError(
+                        f"{self._base_url} gave no answer for {away:.0f} s ({type(error).__name__}: {error}). Everything "
+                        "recorded is kept; go on with `evolve resume` when the server is back."
+                    ) from error
+                self._say(f"the model server fails ({type(error).__name__}); asking again")
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, 10.0)
+                if self._recover is not None:
+                    await self._recover()
+
+
+class _Rollout:
+    """A completion that grows answer by answer."""
+
+    def __init__(self, text: str, ids: list[int]):
+        self.text = ""
+        self.ids: list[int] = []
+        self.logprobs: list[float | None] = []
+        self.sampled: list[bool] = []
+        self.finish_reason = ""
+        self.frame(text, ids)
+
+    def frame(self, text: str, ids: list[int]) -> None:
+        """Append tokens that the client wrote."""
+        self.text += text
+        self.ids += ids
+        self.logprobs += [None] * len(ids)
+        self.sampled += [False] * len(ids)
+
+    def take(self, choice: Any) -> None:
+        """Append what the model sampled."""
+        ids = list(choice.token_ids)
+        self.text += choice.text
+        self.ids += ids
+        self.logprobs += choice.logprobs.token_logprobs[: len(ids)]
+        self.sampled += [True] * len(ids)
+        self.finish_reason = choice.finish_reason or ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last answer's fence is closed."""
+        return self.text.rstrip().endswith(FENCE)
+
+    @property
+    def ended_turn(self) -> bool:
+        """Whether the model ended its turn instead of closing the fence."""
+        return self.finish_reason == "stop" and not self.closed

@@ -1,0 +1,207 @@
+"""The managed vLLM server: a child on loopback that dies with its owner, even on kill -9 (through `evolve.warden`).
+
+CUDA and CPU builds are treated alike but for two things: on the CPU build a request's `seed` kills the engine as soon as a
+prompt's prefill is chunked, so none is sent, and it must be told not to reserve a core for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx2
+
+from evolve.errors import BadInput, MutatorError
+
+START_SECONDS = 600
+Options = Mapping[str, str | int | float | bool]
+
+
+def has_cuda() -> bool:
+    """Return whether an NVIDIA GPU answers."""
+    if shutil.which("nvidia-smi") is None:
+        return False
+    return subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode == 0
+
+
+def is_installed() -> bool:
+    """Return whether vLLM can be imported (without importing it)."""
+    return importlib.util.find_spec("vllm") is not None
+
+
+def default_options(cuda: bool) -> dict[str, str | int | float | bool]:
+    """Return vLLM's command line options that we set; the user's mapping overrides them."""
+    common: dict[str, str | int | float | bool] = {
+        "dtype": "bfloat16",
+        "enable-prefix-caching": True,
+        "logprobs-mode": "processed_logprobs",
+        "max-model-len": 4096,
+    }
+    return common if cuda else {**common, "enforce-eager": True}
+
+
+class VllmServer:
+    """`vllm serve` as a child: started on entry, stopped on exit, restarted by `recover` after it died.
+
+    Args:
+        model: a folder that vLLM loads.
+        name: the name under which the model is served.
+        log: file for the server's output.
+        port: a fixed port, or None for a free one.
+        options: vLLM's command line options without the leading dashes; True gives a bare flag, False its absence.
+        say: told what takes long.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        name: str,
+        log: Path,
+        port: int | None = None,
+        options: Options | None = None,
+        say: Callable[[str], None] = print,
+    ):
+        self._model = model
+        self.name = name
+        self._log = log
+        self._port = port or 0
+        self._cuda = has_cuda()
+        self._options = {**default_options(self._cuda), **(options or {})}
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base_url(self) -> str:
+        """URL of the OpenAI API."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def takes_seeds(self) -> bool:
+        """Whether requests may carry a seed."""
+        return self._cuda
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def start(self) -> None:
+        """Start the server and wait until it answers.
+
+        Raises:
+            MutatorError: it ended or did not answer in time; the text holds the end of its log.
+            BadInput: the fixed port is taken.
+        """
+        if not is_installed():
+            raise MutatorError(
+                "vLLM is not installed. Install it with `pip install 'vector-evolve[vllm]'` (CUDA) or `make quickstart` "
+                "(this machine), or give the URL of a running OpenAI-compatible server with --base-url."
+            )
+        self._port = self._port or _free_port()  # a restarted server keeps its port
+        if not _is_free(self._port):
+            raise BadInput(f"Port {self._port} of 127.0.0.1 is taken. Give another one, or none for a free one.")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._say(f"starting the model server on port {self._port} (log: {self._log})")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "evolve.warden", *self._command()],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment(), start_new_session=True,
+            )  # fmt: skip
+        started = time.monotonic()
+        try:
+            while not await self.healthy():
+                if self._process.poll() is not None:
+                    raise MutatorError(f"The model server ended with code {self._process.returncode}. {self._tail()}")
+                if time.monotonic() - started > START_SECONDS:
+                    raise MutatorError(f"The model server did not answer in {START_SECONDS} s. {self._tail()}")
+                await asyncio.sleep(0.25)
+        except BaseException:
+            self.stop()
+            raise
+        self._say(f"the model server answers after {time.monotonic() - started:.0f} s")
+
+    async def healthy(self) -> bool:
+        """Return whether the server and its engine answer."""
+        try:
+            async with httpx2.AsyncClient(timeout=5, trust_env=False) as client:
+                return (await client.get(f"http://127.0.0.1:{self._port}/health")).status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    async def recover(self) -> None:
+        """Restart the server when it is dead; do nothing when it answers."""
+        if self._process is not None and self._process.poll() is None and await self.healthy():
+            return
+        self._say("the model server died; restarting it")
+        self.stop()
+        await self.start()
+
+    def stop(self) -> None:
+        """End the server and everything that it started (blocking, some seconds)."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
+        command += ["--port", str(self._port), "--model", str(self._model), "--served-model-name", self.name]
+        for key, value in self._options.items():
+            if value is not False:
+                command += [f"--{key}"] if value is True else [f"--{key}", str(value)]
+        return command
+
+    def _environment(self) -> dict[str, str]:
+        environment = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+        }
+        if not self._cuda:
+            environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
+            environment.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
+        return environment
+
+    def _tail(self) -> str:
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        lines = [line for line in text.splitlines() if line.strip()][-8:]
+        return f"{self._log} ends with:\n" + "\n".join(lines)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

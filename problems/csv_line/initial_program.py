@@ -1,0 +1,3 @@
+def parse(line):
+    """Split at commas."""
+    return line.split(",")
