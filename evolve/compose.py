@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from evolve.mutator import OpenAIMutator, Way
 from evolve.problem import Problem
 from evolve.scoring import Scorer
 from evolve.server import VllmServer
+from sandbox.base import Limits
 from sandbox.docker import DockerSandbox
 from sandbox.engine import Engine
 from sandbox.image.build import ensure_image
@@ -81,13 +82,20 @@ def engine() -> Engine:
 
 def sandbox_for(problem: Problem, workers: int, run: str, say: Say) -> DockerSandbox:
     """Return the sandbox of a problem, its image built if need be (blocking)."""
+    return sandbox_with(problem.limits, workers, run, say, problem.spec.packages)
+
+
+def sandbox_with(
+    limits: Limits, workers: int, run: str, say: Say, packages: Sequence[str] = ()
+) -> DockerSandbox:
+    """Return a sandbox with these limits and Debian packages, its image built if need be (blocking)."""
     url = engine().require()
     client = docker.APIClient(base_url=url, version="auto", timeout=600)
     try:
-        image = ensure_image(client, problem.spec.packages, say)
+        image = ensure_image(client, packages, say)
     finally:
         client.close()
-    return DockerSandbox(url, image, problem.limits, size=workers, run=run)
+    return DockerSandbox(url, image, limits, size=workers, run=run)
 
 
 def new_folder(problem: Problem) -> Path:

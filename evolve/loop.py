@@ -43,7 +43,7 @@ class Options:
         stop_when: `solved` ends the search when a program passes every visible test.
     """
 
-    prompts: int = 2
+    prompts: int = 4
     completions: int = 4
     answers: int = 2
     selection: str = "lexicase"

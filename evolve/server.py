@@ -177,6 +177,7 @@ class VllmServer:
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
+            "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         }
         if not self._cuda:

