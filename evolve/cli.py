@@ -1,6 +1,7 @@
 """The command `evolve`: reads options, calls the parts, prints what they give.
 
-Exit codes: 0 done; 1 the search ended without its stated goal (`--stop-when`); 2 bad input; 3 infrastructure; 130 interrupted.
+Exit codes: 0 done; 1 the search ended without its stated goal (`--stop-when`); 2 bad input; 3 infrastructure;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ Candidates = Annotated[int | None, typer.Option("--budget", min=1, help="Stop af
 Tokens = Annotated[int | None, typer.Option(min=1, help="Stop after this many sampled tokens.")]
 Minutes = Annotated[float | None, typer.Option(min=0, help="Stop after this many minutes of search.")]
 StopWhen = Annotated[
-    Literal["solved"] | None, typer.Option(help="Stop when a program passes every visible test; exit 1 if none does.")
+    Literal["solved"] | None,
+    typer.Option(help="Stop when a program passes every visible test; exit 1 if none does."),
 ]
 BaseUrl = Annotated[str | None, typer.Option(help="Use a running OpenAI-compatible server, such as http://host:8000/v1.")]
 Model = Annotated[
-    str | None, typer.Option(help="Hub id, folder, .gguf file or packaged model; with --base-url the served name.")
+    str | None,
+    typer.Option(help="Hub id, folder, .gguf file or packaged model; with --base-url the served name."),
 ]
 DEFAULT_CANDIDATES = 100
 
@@ -60,19 +63,23 @@ DEFAULT_CANDIDATES = 100
 def main() -> NoReturn:
     """Run the command; turn what went wrong into a message and an exit code."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
+        code = app(standalone_mode=False)
     except (EvolveError, SandboxError) as error:
         err.print(f"error: {error}", style="bold red", highlight=False, markup=False)
         sys.exit(error.exit_code if isinstance(error, EvolveError) else 3)
     except (KeyboardInterrupt, asyncio.CancelledError):
         err.print("interrupted; what was recorded is kept", highlight=False)
         sys.exit(130)
-    except typer.TyperError as error:
-        error.show()
+    except typer.Abort:
+        sys.exit(130)
+    except typer.TyperException as error:  # a wrong option or argument, with its own message
+        show = getattr(error, "show", None)
+        if show is None:
+            err.print(str(error), highlight=False, markup=False)
+        else:
+            show()
         sys.exit(2)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 @app.command()
@@ -89,17 +96,20 @@ def run(
     completions: Annotated[int, typer.Option("--completions", "-G", min=1, help="Completions of a prompt.")] = 4,
     answers: Annotated[int, typer.Option("--answers", "-m", min=1, help="Answers of a completion.")] = 2,
     way: Annotated[
-        Literal["auto", "plain", "scaffold"], typer.Option(help="How several answers come into one completion.")
+        Literal["auto", "plain", "scaffold"],
+        typer.Option(help="How several answers come into one completion."),
     ] = "auto",
     selection: Annotated[str, typer.Option(help=f"Parent policy: {', '.join(POLICIES)}.")] = "lexicase",
     inspirations: Annotated[int, typer.Option(min=0, help="Programs shown beside the parent.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run; default a random one, recorded.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Candidates scored at the same time.")] = 2,
     sampling: Annotated[
-        list[str] | None, typer.Option("--sampling", help="KEY=VALUE for every request, such as temperature=0.8.")
+        list[str] | None,
+        typer.Option("--sampling", help="KEY=VALUE for every request, such as temperature=0.8."),
     ] = None,
     server: Annotated[
-        list[str] | None, typer.Option("--server", help="KEY=VALUE for vLLM's command line, such as max-model-len=8192.")
+        list[str] | None,
+        typer.Option("--server", help="KEY=VALUE for vLLM's command line, such as max-model-len=8192."),
     ] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a model server that fails.")] = 300.0,
     as_json: Json = False,
@@ -189,9 +199,7 @@ def show(
 
 
 @app.command()
-def check(
-    problem: Annotated[Path, typer.Argument(help="Problem folder.")], as_json: Json = False
-) -> None:
+def check(problem: Annotated[Path, typer.Argument(help="Problem folder.")], as_json: Json = False) -> None:
     """Load a problem folder and score its initial program, hidden tests included."""
     loaded = problems.load(problem)
     found = asyncio.run(_check(loaded))
@@ -268,9 +276,7 @@ def import_humaneval(
     async def write() -> list[humaneval.Imported]:
         sandbox = await asyncio.to_thread(sandbox_with, Limits(cpu_seconds=10), 4, "import", display.say)
         async with sandbox:
-            jobs = [
-                humaneval.write(task, folder / name.replace("/", "_"), sandbox) for name, task in found.items()
-            ]
+            jobs = [humaneval.write(task, folder / name.replace("/", "_"), sandbox) for name, task in found.items()]
             return list(await asyncio.gather(*jobs))
 
     from evolve.compose import sandbox_with
@@ -338,7 +344,7 @@ def _finish(folder: Path, result: Result, stop_when: str | None, as_json: bool) 
     """Print how a search ended and leave with its exit code."""
     report = Report(folder)
     try:
-        found = {
+        found: dict[str, Any] = {
             "folder": str(folder), "run": report.summary(), "program": report.program(result.best), "cost": report.cost()
         }  # fmt: skip
     finally:
@@ -384,16 +390,15 @@ def _show_program(found: dict[str, Any]) -> None:
         out.print(Syntax(program["source"], "python", background_color="default"))
     else:
         out.print(f"no program: {program['reason']}", highlight=False, markup=False)
-    rows = [
-        {"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]
-    ]
+    rows = [{"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]]
     if rows:
         _show_rows("Verdict per visible test", rows)
 
 
 def _got(row: dict[str, Any]) -> str:
     """Return what a test gave: the answer, or the last line of the reason for there being none."""
-    return row["got"] or (row["detail"].strip().splitlines() or [""])[-1]
+    got: str = row["got"]
+    return got or (row["detail"].strip().splitlines() or [""])[-1]
 
 
 def _show_rows(title: str, rows: list[dict[str, Any]]) -> None:
@@ -415,7 +420,12 @@ def _show_pairs(title: str, pairs: dict[str, Any]) -> None:
 def _show_check(found: dict[str, Any]) -> None:
     _show_pairs("Problem", {name: value for name, value in found.items() if name != "tests"})
     rows = [
-        {"test": row["test"], "hidden": "hidden" if row["hidden"] else "", "verdict": row["verdict"], "got": _got(row)}
+        {
+            "test": row["test"],
+            "hidden": "hidden" if row["hidden"] else "",
+            "verdict": row["verdict"],
+            "got": _got(row),
+        }
         for row in found["tests"]
     ]
     _show_rows("The initial program", rows)

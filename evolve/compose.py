@@ -85,9 +85,7 @@ def sandbox_for(problem: Problem, workers: int, run: str, say: Say) -> DockerSan
     return sandbox_with(problem.limits, workers, run, say, problem.spec.packages)
 
 
-def sandbox_with(
-    limits: Limits, workers: int, run: str, say: Say, packages: Sequence[str] = ()
-) -> DockerSandbox:
+def sandbox_with(limits: Limits, workers: int, run: str, say: Say, packages: Sequence[str] = ()) -> DockerSandbox:
     """Return a sandbox with these limits and Debian packages, its image built if need be (blocking)."""
     url = engine().require()
     client = docker.APIClient(base_url=url, version="auto", timeout=600)
@@ -123,7 +121,12 @@ def only_process(folder: Path) -> Iterator[None]:
 
 
 async def start(
-    folder: Path, problem: Problem, options: RunOptions, seed: int, say: Say, observe: Callable[[Progress], None]
+    folder: Path,
+    problem: Problem,
+    options: RunOptions,
+    seed: int,
+    say: Say,
+    observe: Callable[[Progress], None],
 ) -> Result:
     """Make a run and search.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from evolve.completion import Completion, Format, Message
 from evolve.errors import BadInput, DatabaseError
 from evolve.population import Member, Population
 from evolve.problem import Problem
-from evolve.scoring import Score
+from evolve.score import Score
 from sandbox.base import Verdict
 from sandbox.judge import TestResult
 
@@ -161,9 +160,7 @@ class Database:
         self._path = path
 
     @classmethod
-    def create(
-        cls, folder: Path, problem: Problem, options: Mapping[str, Any], seed: int, rng_state: Any
-    ) -> Database:
+    def create(cls, folder: Path, problem: Problem, options: Mapping[str, Any], seed: int, rng_state: Any) -> Database:
         """Make a new run's database.
 
         Raises:
@@ -288,7 +285,12 @@ class Database:
         """Record a completion with its programs in one transaction; return what became of each."""
         values = asdict(completion)
         del values["mutator"]
-        values |= {"prompt_id": prompt.id, "position": position, "mutator_id": mutator, "created": time.time()}
+        values |= {
+            "prompt_id": prompt.id,
+            "position": position,
+            "mutator_id": mutator,
+            "created": time.time(),
+        }
         with self._write() as connection:
             identity = _inserted(connection, s.completion, values)
             connection.execute(update(s.run).values(elapsed=elapsed))
@@ -380,14 +382,18 @@ class Database:
             query = select(s.prompt).where(s.prompt.c.generation == last).order_by(s.prompt.c.position)
             opened = []
             for row in connection.execute(query):
-                have = set(
-                    connection.scalars(select(s.completion.c.position).where(s.completion.c.prompt_id == row.id))
-                )
+                have = set(connection.scalars(select(s.completion.c.position).where(s.completion.c.prompt_id == row.id)))
                 missing = [position for position in range(row.completions) if position not in have]
                 if missing:
                     opened.append(
                         OpenPrompt(
-                            row.id, row.generation, row.parent_id, row.messages, row.answers, row.seed, missing
+                            row.id,
+                            row.generation,
+                            row.parent_id,
+                            row.messages,
+                            row.answers,
+                            row.seed,
+                            missing,
                         )
                     )
         return opened
@@ -455,7 +461,7 @@ def _kept(result: TestResult) -> dict[str, Any]:
 
 def _text(untrusted: str) -> str:
     """Return text that every database takes: no NUL, no lone surrogate."""
-    return json.loads(json.dumps(untrusted)).replace("\0", "\\0").encode("utf-8", "replace").decode()
+    return untrusted.replace("\0", "\\0").encode("utf-8", "replace").decode()
 
 
 def _score(row: Row[Any]) -> Score:

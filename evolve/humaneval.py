@@ -35,7 +35,7 @@ def check(input, expected, got):
 }
 """Tasks whose tests accept more than one answer."""
 
-RECORDER = '''
+RECORDER = """
 import json as __json, random as __random
 __records = []
 __counts = {}
@@ -70,7 +70,7 @@ def __extract(entry, replay):
     else:
         check(None)
     return [__records, list(__counts.items())]
-'''.replace("LIMIT", str(PER_ASSERTION))
+""".replace("LIMIT", str(PER_ASSERTION))
 
 
 @dataclass(frozen=True, slots=True)

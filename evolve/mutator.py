@@ -155,7 +155,8 @@ class OpenAIMutator:
     async def _plain(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
         started = time.monotonic()
         extra = {"return_token_ids": True} if self._is_vllm else {}
-        reply = await self._patiently(
+        reply = await self._choices(
+            n,
             lambda: self._client.chat.completions.create(
                 model=self._model,
                 messages=list(messages),  # type: ignore[arg-type]
@@ -164,7 +165,7 @@ class OpenAIMutator:
                 seed=seed if self._takes_seeds else openai.omit,
                 extra_body=extra,
                 **self._sampling,
-            )
+            ),
         )
         seconds = time.monotonic() - started
         prompt_ids = getattr(reply, "prompt_token_ids", None)
@@ -181,7 +182,7 @@ class OpenAIMutator:
                     text=choice.message.content or "",
                     format="plain",
                     wanted=m,
-                    finish_reason=choice.finish_reason or "",
+                    finish_reason=str(choice.finish_reason),
                     prompt_tokens=prompt_tokens,
                     completion_tokens=tokens,
                     seconds=seconds,
@@ -241,7 +242,8 @@ class OpenAIMutator:
     async def _go_on(self, ids: list[int], n: int, m: int, seed: int) -> list[Any]:
         """Return `n` continuations of a token sequence, each up to the closing fence."""
         sampling = {**self._sampling, "max_tokens": max(1, self._sampling["max_tokens"] // m)}
-        reply = await self._patiently(
+        reply = await self._choices(
+            n,
             lambda: self._client.completions.create(
                 model=self._model,
                 prompt=ids,
@@ -251,7 +253,7 @@ class OpenAIMutator:
                 seed=seed if self._takes_seeds else openai.omit,
                 extra_body={"return_token_ids": True, "include_stop_str_in_output": True},
                 **sampling,
-            )
+            ),
         )
         return list(reply.choices)
 
@@ -269,6 +271,17 @@ class OpenAIMutator:
 
         return await self._patiently(ask)
 
+    async def _choices(self, n: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask for a reply with `n` choices; fewer are a fault of the server, like no answer."""
+
+        async def checked() -> Any:
+            reply = await ask()
+            if not reply.choices or len(reply.choices) != n:
+                raise ValueError(f"{len(reply.choices or ())} choices instead of {n}")
+            return reply
+
+        return await self._patiently(checked)
+
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer; between attempts let the server recover.
 
@@ -283,7 +296,7 @@ class OpenAIMutator:
             except (openai.BadRequestError, openai.AuthenticationError, openai.NotFoundError) as error:
                 raise MutatorError(f"{self._base_url} refuses the request: {error}") from error
             except (openai.APIError, httpx2.HTTPError, ValueError, KeyError) as error:
-                away_since = away_since or time.monotonic()
+                away_since = time.monotonic() if away_since is None else away_since
                 away = time.monotonic() - away_since
                 if away > self._patience:
                     raise MutatorError(

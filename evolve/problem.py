@@ -201,9 +201,7 @@ def load(path: Path) -> Problem:
     checker_path = path / "checker.py"
     wants_checker = spec.comparison.mode == "checker"
     if wants_checker and not checker_path.is_file():
-        raise ProblemError(
-            f"{path / 'problem.yaml'} says `comparison: checker`, but there is no checker.py beside it."
-        )
+        raise ProblemError(f"{path / 'problem.yaml'} says `comparison: checker`, but there is no checker.py beside it.")
     if checker_path.is_file() and not wants_checker:
         raise ProblemError(
             f"{checker_path} is there, but problem.yaml doesn't say `comparison: checker`, so nothing would call it."

@@ -20,9 +20,7 @@ SHOWN_CHARACTERS = 200
 MAX_PARENT = 6000
 
 SYSTEM = "You are an expert {language} programmer. You rewrite programs so that they pass more tests."
-ONE = (
-    "Write one improved, complete program in a single ```{language} block. {contract} Do not print tests or examples."
-)
+ONE = "Write one improved, complete program in a single ```{language} block. {contract} Do not print tests or examples."
 MANY = (
     "Write {m} complete programs that solve the task in {m} different ways, so that together they pass as many tests as "
     "possible. Put each under a heading `### Solution 1` to `### Solution {m}` in its own ```{language} block. {contract}"
@@ -38,9 +36,7 @@ class Prompt:
     inspirations: tuple[Member, ...]
 
 
-def build(
-    problem: Problem, parent: Member, results: Sequence[TestResult], inspirations: Sequence[Member], m: int
-) -> Prompt:
+def build(problem: Problem, parent: Member, results: Sequence[TestResult], inspirations: Sequence[Member], m: int) -> Prompt:
     """Return the prompt for one parent.
 
     Args:
@@ -82,12 +78,11 @@ def _block(language: str, source: str) -> str:
 def _failures(problem: Problem, results: Sequence[TestResult]) -> list[str]:
     """Return a line per failing test, the first of each kind of failure before its repetitions."""
     failing = [
-        (test, result)
-        for test, result in zip(problem.visible, results, strict=True)
-        if result.verdict is not Verdict.PASS
+        (test, result) for test, result in zip(problem.visible, results, strict=True) if result.verdict is not Verdict.PASS
     ]
     seen: set[str] = set()
-    fresh, repeated = [], []
+    fresh: list[tuple[Test, TestResult]] = []
+    repeated: list[tuple[Test, TestResult]] = []
     for test, result in failing:
         kind = f"{result.verdict}:{result.detail.splitlines()[-1:] if result.detail else result.got[:20]}"
         (repeated if kind in seen else fresh).append((test, result))

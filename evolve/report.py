@@ -180,8 +180,10 @@ def _full_share() -> Any:
 
 def _scoring_cpu() -> Any:
     each = func.json_each(s.program.c.results).table_valued("value")
-    return select(func.sum(func.json_extract(each.c.value, "$.cpu_seconds"))).select_from(s.program).join(
-        each, s.program.c.duplicate_of.is_(None)
+    return (
+        select(func.sum(func.json_extract(each.c.value, "$.cpu_seconds")))
+        .select_from(s.program)
+        .join(each, s.program.c.duplicate_of.is_(None))
     )
 
 

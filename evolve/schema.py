@@ -28,7 +28,12 @@ run = Table(
     Column("problem_digest", String(64), nullable=False, doc="hash of all that decides a score"),
     Column("options", JSON, nullable=False, doc="options of the search"),
     Column("seed", Integer, nullable=False),
-    Column("rng_state", JSON, nullable=False, doc="of the run's one generator, after the last generation's prompts"),
+    Column(
+        "rng_state",
+        JSON,
+        nullable=False,
+        doc="of the run's one generator, after the last generation's prompts",
+    ),
     Column("status", String(20), nullable=False, doc="running, finished or stopped"),
     Column("reason", Text, nullable=False, default=""),
     Column("elapsed", Float, nullable=False, default=0.0, doc="seconds that the search ran, over all resumes"),
@@ -89,7 +94,11 @@ completion = Table(
     Column("prompt_token_ids", JSON(none_as_null=True)),
     Column("token_ids", JSON(none_as_null=True)),
     Column("logprobs", JSON(none_as_null=True), doc="null at tokens that the client wrote"),
-    Column("sampled", JSON(none_as_null=True), doc="false at tokens that the client wrote; null when all were sampled"),
+    Column(
+        "sampled",
+        JSON(none_as_null=True),
+        doc="false at tokens that the client wrote; null when all were sampled",
+    ),
     Column("created", Float, nullable=False),
     UniqueConstraint("prompt_id", "position"),
 )

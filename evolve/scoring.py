@@ -4,48 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evolve.answers import fingerprint
 from evolve.problem import Problem, Test
+from evolve.score import Score
 from sandbox.base import Program, Sandbox, Verdict
 from sandbox.judge import Judge, TestResult
 
-
 RECENT = 512
 """Scores under way or not yet recorded that are remembered, so that twins which arrive together run once."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Score:
-    """What a program is worth on the visible tests.
-
-    Attributes:
-        results: one per visible test, in the problem's order.
-        scores: (k,) float array in [0, 1], one per objective (visible tests, then extra objectives); zeros for a
-            program that could not run.
-        ran: whether the program's code was reached in some test; one that did not run has no fitness and is never a
-            parent.
-        level: the sandbox's isolation.
-    """
-
-    results: tuple[TestResult, ...]
-    scores: NDArray[np.float64]
-    ran: bool
-    level: str
-
-    @property
-    def fitness(self) -> float | None:
-        """Mean of the objectives, or None for a program that could not run."""
-        return float(self.scores.mean()) if self.ran else None
-
-    @property
-    def solved(self) -> bool:
-        """Whether every visible test passes."""
-        return all(result.verdict is Verdict.PASS for result in self.results)
 
 
 class Scorer:
@@ -57,14 +27,15 @@ class Scorer:
         known: returns the stored score of a fingerprint, or None.
     """
 
-    def __init__(
-        self, problem: Problem, sandbox: Sandbox, known: Callable[[str], Score | None] = lambda _: None
-    ):
+    def __init__(self, problem: Problem, sandbox: Sandbox, known: Callable[[str], Score | None] = lambda _: None):
         self._problem = problem
         self._sandbox = sandbox
         self._known = known
         self._judge = Judge(
-            problem.comparison, problem.entry is not None, problem.checker, sandbox if problem.checker else None
+            problem.comparison,
+            problem.entry is not None,
+            problem.checker,
+            sandbox if problem.checker else None,
         )
         self._recent: dict[str, asyncio.Task[Score]] = {}
 

@@ -19,9 +19,7 @@ class ScriptedMutator:
 
     def __init__(self, script: Script | Sequence[str], name: str = "scripted"):
         replies = script
-        self._script: Script = (
-            replies if callable(replies) else lambda _, number: replies[number % len(replies)]
-        )
+        self._script: Script = replies if callable(replies) else lambda _, number: replies[number % len(replies)]
         self.name = name
         self.format: Format = "plain"
         self.prompts: list[Sequence[Message]] = []

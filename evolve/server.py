@@ -79,6 +79,7 @@ class VllmServer:
         self._options = {**default_options(self._cuda), **(options or {})}
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
+        self._recovering = asyncio.Lock()
 
     @property
     def base_url(self) -> str:
@@ -144,11 +145,12 @@ class VllmServer:
 
     async def recover(self) -> None:
         """Restart the server when it is dead; do nothing when it answers."""
-        if self._process is not None and self._process.poll() is None and await self.healthy():
-            return
-        self._say("the model server died; restarting it")
-        self.stop()
-        await self.start()
+        async with self._recovering:
+            if self._process is not None and self._process.poll() is None and await self.healthy():
+                return
+            self._say("the model server died; restarting it")
+            self.stop()
+            await self.start()
 
     def stop(self) -> None:
         """End the server and everything that it started (blocking, some seconds)."""

@@ -39,7 +39,7 @@ def owner_label(pid: int | None = None) -> str:
     """Name a process of this machine for good: boot, PID namespace, pid and start time. Empty when it is gone."""
     pid = os.getpid() if pid is None else pid
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    namespace = os.stat("/proc/self/ns/pid").st_ino
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
     try:
         started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -108,9 +108,7 @@ class Container:
         )
         identity = created["Id"]
         try:
-            response = client.attach_socket(
-                identity, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-            )
+            response = client.attach_socket(identity, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             client.start(identity)
         except BaseException:
             remove(client, identity)

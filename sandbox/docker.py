@@ -8,11 +8,11 @@ an answer that it did not compute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import docker
 
@@ -29,6 +29,7 @@ from sandbox.container import (
 )
 from sandbox.selftest import self_test
 
+T = TypeVar("T")
 DEATHS_PER_PROGRAM = 3
 
 
@@ -46,9 +47,7 @@ class DockerSandbox:
 
     level = "docker-oneshot"
 
-    def __init__(
-        self, base_url: str, image: str, limits: Limits, size: int = 2, run: str = "", patience: float = 60.0
-    ):
+    def __init__(self, base_url: str, image: str, limits: Limits, size: int = 2, run: str = "", patience: float = 60.0):
         self._base_url = base_url
         self._image = image
         self._limits = limits
@@ -135,10 +134,10 @@ class DockerSandbox:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 5.0)
 
-    async def _blocking(self, function, *arguments):  # type: ignore[no-untyped-def]
+    async def _blocking(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    def _in_background(self, coroutine) -> None:  # type: ignore[no-untyped-def]
+    def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

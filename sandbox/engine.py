@@ -77,9 +77,7 @@ class Engine:
         while not answers(self.own_url):
             if process.poll() is not None or time.monotonic() > deadline:
                 tail = (self._folder / "dockerd.log").read_text(errors="replace")[-600:]
-                raise EngineUnavailable(
-                    f"dockerd did not start ({self._folder / 'dockerd.log'} ends with: {tail})"
-                )
+                raise EngineUnavailable(f"dockerd did not start ({self._folder / 'dockerd.log'} ends with: {tail})")
             time.sleep(0.2)
         return self.own_url
 

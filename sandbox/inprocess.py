@@ -58,7 +58,5 @@ class InProcessSandbox:
                     answer = out.getvalue().encode()
         except Exception as error:  # noqa: BLE001  (the boundary to the program under test)
             text = f"{type(error).__name__}: {error}"
-            return Outcome(
-                Verdict.EXCEPTION, detail=text, loaded=loaded, cpu_seconds=time.process_time() - started
-            )
+            return Outcome(Verdict.EXCEPTION, detail=text, loaded=loaded, cpu_seconds=time.process_time() - started)
         return Outcome(None, answer, cpu_seconds=time.process_time() - started)

@@ -134,9 +134,7 @@ def equal(got: Any, expected: Any, absolute: float = 0.0, relative: float = 0.0)
             equal(one, other, absolute, relative) for one, other in zip(got, expected, strict=True)
         )
     if isinstance(got, dict) and isinstance(expected, dict):
-        return got.keys() == expected.keys() and all(
-            equal(got[key], expected[key], absolute, relative) for key in got
-        )
+        return got.keys() == expected.keys() and all(equal(got[key], expected[key], absolute, relative) for key in got)
     return type(got) is type(expected) and bool(got == expected)
 
 
@@ -195,9 +193,7 @@ class Judge:
         self._checker = checker
         self._checker_sandbox = checker_sandbox
 
-    async def judge(
-        self, outcomes: Sequence[Outcome], inputs: Sequence[Any], expected: Sequence[Any]
-    ) -> list[TestResult]:
+    async def judge(self, outcomes: Sequence[Outcome], inputs: Sequence[Any], expected: Sequence[Any]) -> list[TestResult]:
         """Return one result per outcome, in order.
 
         Args:

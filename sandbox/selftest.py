@@ -6,7 +6,7 @@ import json
 
 from sandbox.base import EngineUnavailable, Outcome, Program, Sandbox, Verdict
 
-PROBES = '''
+PROBES = """
 import os, socket, time
 
 def memory(megabytes):
@@ -63,7 +63,7 @@ def supervisor(_):
 
 def probe(name, megabytes):
     return globals()[name](megabytes)
-'''
+"""
 
 EXPECTED: dict[str, bytes | Verdict] = {
     "memory": Verdict.MEMORY,

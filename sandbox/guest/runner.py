@@ -12,6 +12,8 @@ test's input is spliced inside the kernel into the child's pipe: were it read he
 It refuses to run anywhere but as PID 1 of the image that carries its marker file.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno
@@ -25,6 +27,7 @@ import signal
 import struct
 import sys
 import time
+from typing import Any
 
 MARKER = "/opt/vector-evolve/sandbox-image"
 SCRATCH = "/tmp"
@@ -57,7 +60,7 @@ CLONE3 = (435, 435)
 AF_UNIX = 1
 
 
-def build_filter():
+def build_filter() -> bytes:
     """Return a seccomp BPF program (bytes): deny `DENIED`, allow only AF_UNIX sockets, hide clone3."""
     machine = platform.machine()
     column = {"x86_64": 0, "aarch64": 1}.get(machine)
@@ -67,7 +70,7 @@ def build_filter():
     kill, allow, deny = 0x80000000, 0x7FFF0000, 0x00050000
     load, jeq, jge, ret = 0x20, 0x15, 0x35, 0x06
 
-    def statement(code, k, yes=0, no=0):
+    def statement(code: int, k: int, yes: int = 0, no: int = 0) -> bytes:
         return struct.pack("HBBI", code, yes, no, k)
 
     program = [
@@ -84,11 +87,11 @@ def build_filter():
     return b"".join(program)
 
 
-def install_filter(program):
+def install_filter(program: bytes) -> None:
     """Bind the calling process and its descendants to a seccomp filter, for good."""
 
     class Fprog(ctypes.Structure):
-        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012
+        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
     prog = Fprog(len(program) // 8, program)
     for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, 2, ctypes.byref(prog), 0, 0)):
@@ -103,7 +106,7 @@ class NotPlain(Exception):
     """A returned value that is not plain data."""
 
 
-def plain(value, depth=0):
+def plain(value: Any, depth: int = 0) -> Any:
     """Return `value` as JSON-ready plain data; raise NotPlain for subclasses, cycles, NaN and foreign types."""
     if depth > 64:
         raise NotPlain("nested deeper than 64 levels, or a cycle")
@@ -125,7 +128,7 @@ def plain(value, depth=0):
     raise NotPlain(f"returned a {kind.__name__}, which is not plain data")
 
 
-def describe(error):
+def describe(error: BaseException) -> str:
     """Return the end of an exception's traceback: the last frames inside the program and the message."""
     import traceback
 
@@ -134,14 +137,14 @@ def describe(error):
     return where + "".join(traceback.format_exception_only(error)).strip()[-600:]
 
 
-def report(kind, text=b""):
+def report(kind: bytes, text: bytes = b"") -> None:
     """Write one report to the supervisor: a letter and its text."""
     data = memoryview(kind + text)
     while data:
         data = data[os.write(RESULT, data) :]
 
 
-def execute(job):
+def execute(job: dict[str, Any]) -> None:
     """Run the program on the input at descriptor 0; report on descriptor RESULT what came out."""
     import linecache
     import types
@@ -171,11 +174,11 @@ def execute(job):
         report(b"E", f"the program defines no function {entry}".encode())
         return
     report(b"L")
-    value = function(*arguments)
+    value = function(*arguments or [])
     report(b"A", json.dumps(plain(value), allow_nan=False).encode())
 
 
-def child(job, seccomp, space):
+def child(job: dict[str, Any], seccomp: bytes, space: int) -> None:
     """Bound this process, run the test, and end it without any of the program's own exit code running."""
     libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root and the next write is refused
     with open("/proc/self/oom_score_adj", "w") as adjustment:
@@ -217,7 +220,7 @@ def child(job, seccomp, space):
 # ---------------------------------------------------------------- the supervisor
 
 
-def read_exactly(size):
+def read_exactly(size: int) -> bytes:
     """Read `size` bytes from the host, or end with it."""
     data = b""
     while len(data) < size:
@@ -228,7 +231,7 @@ def read_exactly(size):
     return data
 
 
-def send(header, answer=b""):
+def send(header: dict[str, Any], answer: bytes = b"") -> None:
     """Write one frame to the host."""
     text = json.dumps(header).encode()
     data = memoryview(struct.pack(">II", len(text), len(answer)) + text + answer)
@@ -236,7 +239,7 @@ def send(header, answer=b""):
         data = data[os.write(1, data) :]
 
 
-def oom_kills():
+def oom_kills() -> int:
     """Return how often the kernel killed a process of this container for memory (cgroup v1 or v2)."""
     for path in ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"):
         with contextlib.suppress(OSError), open(path) as lines:
@@ -246,7 +249,7 @@ def oom_kills():
     return 0
 
 
-def kill_all():
+def kill_all() -> int:
     """Kill and reap every other process of this PID namespace; return how many there were beyond the first."""
     survivors = 0
     while True:
@@ -259,7 +262,7 @@ def kill_all():
             return survivors
 
 
-def clean_scratch():
+def clean_scratch() -> bool:
     """Empty the scratch mount; return False when something resisted, so that the host throws this sandbox away."""
     if os.getpid() != 1 or not os.path.exists(MARKER) or not os.path.ismount(SCRATCH):
         return False
@@ -277,10 +280,11 @@ def clean_scratch():
 class Pump:
     """Moves one test's bytes: the host's input into the child, the child's output into capped buffers."""
 
-    def __init__(self, size, caps):
+    def __init__(self, size: int, caps: list[int]) -> None:
         self.remaining = size
-        self.input_read, self.input_write = os.pipe()
-        os.set_blocking(self.input_write, False)
+        self.input_read, writer = os.pipe()
+        self.input_write: int | None = writer
+        os.set_blocking(writer, False)
         self.pipes = [os.pipe() for _ in caps]  # stdout, stderr, report
         self.caps = dict(zip((reader for reader, _ in self.pipes), caps, strict=True))
         self.buffers = {reader: bytearray() for reader in self.caps}
@@ -288,7 +292,7 @@ class Pump:
         for reader in self.caps:
             os.set_blocking(reader, False)
 
-    def become_child(self):
+    def become_child(self) -> None:
         """Give the child its four descriptors and nothing else."""
         ends = [os.dup(self.input_read)] + [os.dup(writer) for _, writer in self.pipes]
         ends = [os.dup2(end, 200 + i) for i, end in enumerate(ends)]
@@ -296,12 +300,12 @@ class Pump:
             os.dup2(end, target)
         os.closerange(RESULT + 1, 1024)
 
-    def become_parent(self):
+    def become_parent(self) -> None:
         os.close(self.input_read)
         for _, writer in self.pipes:
             os.close(writer)
 
-    def run(self, process, deadline):
+    def run(self, process: int, deadline: float) -> str | None:
         """Pump until the child ends (returns None), the deadline passes ('timeout') or a cap bursts ('output')."""
         waiting_for_host = True
         while True:
@@ -311,7 +315,10 @@ class Pump:
                 if reader in self.caps:
                     poll.register(reader, select.POLLIN)
             if self.remaining and self.input_write is not None:
-                poll.register(0 if waiting_for_host else self.input_write, select.POLLIN if waiting_for_host else select.POLLOUT)
+                poll.register(
+                    0 if waiting_for_host else self.input_write,
+                    select.POLLIN if waiting_for_host else select.POLLOUT,
+                )
             elif self.input_write is not None:
                 self.close_input()
             left = deadline - time.monotonic()
@@ -327,8 +334,9 @@ class Pump:
                 elif self.read(descriptor):
                     return "output"
 
-    def feed(self):
+    def feed(self) -> bool:
         """Move input kernel-side; return whether more must come from the host first."""
+        assert self.input_write is not None
         try:
             self.remaining -= os.splice(0, self.input_write, self.remaining, flags=2)
         except BlockingIOError:
@@ -337,12 +345,12 @@ class Pump:
             self.close_input()
         return True
 
-    def close_input(self):
+    def close_input(self) -> None:
         if self.input_write is not None:
             os.close(self.input_write)
             self.input_write = None
 
-    def read(self, reader):
+    def read(self, reader: int) -> bool:
         """Read what is there; return whether the stream has burst its cap. Forget the stream at its end."""
         try:
             piece = os.read(reader, 1 << 16)
@@ -358,7 +366,7 @@ class Pump:
             del buffer[:-TAIL]
         return self.totals[reader] > self.caps[reader]
 
-    def drain(self):
+    def drain(self) -> bool:
         """Read what an ended child left in its pipes; return whether a stream has burst its cap."""
         burst = False
         for reader in list(self.caps):
@@ -368,7 +376,7 @@ class Pump:
                 burst = self.read(reader)
         return burst
 
-    def close(self):
+    def close(self) -> list[bytes]:
         """Swallow input that the child never took, close everything, return the three buffers."""
         self.close_input()
         null = os.open(os.devnull, os.O_WRONLY)
@@ -383,7 +391,7 @@ class Pump:
         return [bytes(self.buffers[reader]) for reader, _ in self.pipes]
 
 
-def run_test(job, identity, size, seccomp):
+def run_test(job: dict[str, Any], seccomp: bytes, identity: int, size: int) -> bool:
     """Run one test in a fresh child and send its frame; return False when this sandbox must not be used again."""
     is_function = job["entry"] is not None
     answer_cap = job["output"]
@@ -413,18 +421,20 @@ def run_test(job, identity, size, seccomp):
     loaded = result[:1] == b"L"
     if loaded:
         result = result[1:]
-    header = {"id": identity, "cpu": cpu, "wall": wall, "loaded": loaded, "survivors": survivors}
+    header: dict[str, Any] = {"id": identity, "cpu": cpu, "wall": wall, "loaded": loaded, "survivors": survivors}
     header["stderr"] = err.decode("utf-8", "replace")
     verdict, detail, answer = judge_end(job, ended, status, cpu, result, oom_kills() > kills)
     if verdict is None and not is_function:
         answer = out
     header["verdict"], header["detail"] = verdict, detail
-    header["clean"] = clean_scratch()
-    send(header, answer)
-    return header["clean"]
+    clean = clean_scratch()
+    send(header | {"clean": clean}, answer)
+    return clean
 
 
-def judge_end(job, ended, status, cpu, result, oom):
+def judge_end(
+    job: dict[str, Any], ended: str | None, status: int, cpu: float, result: bytes, oom: bool
+) -> tuple[str | None, str, bytes]:
     """Return (verdict or None, detail, answer) of an ended child; the first reason that applies wins."""
     code = os.waitstatus_to_exitcode(status)
     kind, text = result[:1], result[1:]
@@ -451,7 +461,7 @@ def judge_end(job, ended, status, cpu, result, oom):
     return "exit", message or f"ended with exit code {code} and no answer", b""
 
 
-def main():
+def main() -> int:
     """Serve one program's tests from the host until it hangs up."""
     if os.getpid() != 1 or not os.path.exists(MARKER):
         sys.stderr.write(
@@ -466,7 +476,7 @@ def main():
     seccomp = build_filter()
     send({"ready": 1})
     job = json.loads(read_exactly(*struct.unpack(">I", read_exactly(4))))
-    while run_test(job, *struct.unpack(">II", read_exactly(8)), seccomp):
+    while run_test(job, seccomp, *struct.unpack(">II", read_exactly(8))):
         pass
     return 0
 
