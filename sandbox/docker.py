@@ -57,6 +57,7 @@ class DockerSandbox:
         self._slots = asyncio.Semaphore(size)
         self._ready: asyncio.Queue[Container | SandboxError] = asyncio.Queue()
         self._background: set[asyncio.Task[None]] = set()
+        self._client: docker.APIClient | None = None
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(max_workers=2 * self._size + 2, thread_name_prefix="docker")
@@ -152,6 +153,8 @@ class DockerSandbox:
                 with suppress(*EngineErrors, SandboxError):  # the engine may be gone; stdin's end removes it then
                     await container.destroy()
         self._threads.shutdown()
+        if self._client is not None:
+            self._client.close()
 
 
 class _Tests:

@@ -50,7 +50,7 @@ class InProcessSandbox:
             with contextlib.redirect_stdout(out):
                 exec(code, scope)
                 if program.entry is not None:
-                    if program.entry not in scope:
+                    if not callable(scope.get(program.entry)):
                         raise NameError(f"the program defines no function {program.entry}")
                     loaded = True
                     answer = json.dumps(scope[program.entry](*json.loads(data)), allow_nan=False).encode()

@@ -1,0 +1,236 @@
+"""The whole search with a scripted mutator and an in-process sandbox, on real SQLite."""
+
+import asyncio
+import sqlite3
+
+import numpy as np
+import pytest
+
+from evolve import problem as problems
+from evolve.database import Database
+from evolve.errors import BadInput, DatabaseError, MutatorError
+from evolve.loop import Options, Reason, Search, stored
+from evolve.report import Report
+from evolve.scoring import Scorer
+from evolve.scripted import ScriptedMutator
+from sandbox.base import SandboxError
+from sandbox.inprocess import InProcessSandbox
+from tests.conftest import write_problem
+
+
+def block(body):
+    return f"```python\ndef double(x):\n    return {body}\n```"
+
+
+REPLIES = [block("x * 2"), block("3") + "\n" + block("x + 1"), "no idea", block("1 / 0"), block("2 if x == 1 else x * 3")]
+
+
+class Run:
+    """A run in a folder, opened anew with every call."""
+
+    def __init__(self, folder, problem_folder, seed=0, **options):
+        self.folder = folder
+        self.problem = problems.load(problem_folder)
+        self.options = Options(**{"prompts": 2, "completions": 2, "answers": 2, "candidates": 12} | options)
+        self.sandbox = InProcessSandbox()
+        state = np.random.default_rng(seed).bit_generator.state
+        Database.create(folder, self.problem, {"search": stored(self.options)}, seed, state).close()
+
+    async def go(self, mutator, **changes):
+        database = Database.open(self.folder)
+        try:
+            scorer = Scorer(self.problem, self.sandbox, database.known)
+            options = Options(**stored(self.options) | changes)
+            self.search = Search(self.problem, options, database, scorer, "scripted")
+            await self.search.begin()
+            return await self.search.run(mutator)
+        finally:
+            database.close()
+
+    def sql(self, query):
+        connection = sqlite3.connect(self.folder / "run.sqlite")
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+
+async def test_a_search_finds_records_and_confirms(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+    result = await run.go(ScriptedMutator(REPLIES))
+    assert result.solved
+    assert result.confirmed
+    assert result.reason is Reason.CANDIDATES
+    assert run.sql("select count(*) from program where completion_id is not null")[0][0] >= 12
+    assert run.sql("select text from source join program on hash = source_hash where solved limit 1")[0][0] == (
+        "def double(x):\n    return x * 2\n"
+    )
+    statuses = dict(run.sql("select status, count(*) from program group by status"))
+    assert statuses["unusable"] >= 1
+    assert run.sql("select fitness, scores from program where reason != ''")[0] == (None, None)
+
+
+async def test_a_program_that_raises_when_called_is_scored_zero_but_one_that_cannot_load_has_no_fitness(
+    tmp_path, problem_folder
+):
+    run = Run(tmp_path / "run", problem_folder, completions=1, prompts=1, answers=1, candidates=3)
+    await run.go(ScriptedMutator([block("1 / 0"), "```python\ndef double(x) syntax\n```", "```python\ndouble = 1\n```"]))
+    rows = run.sql("select status, fitness, scores from program where completion_id is not null order by id")
+    assert rows == [
+        ("scored", 0.0, "[0.0, 0.0, 0.0]"),
+        ("failed", None, "[0.0, 0.0, 0.0]"),
+        ("failed", None, "[0.0, 0.0, 0.0]"),
+    ]
+
+
+async def test_twins_run_once(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+    await run.go(ScriptedMutator([block("x*2"), block("x * 2  # twice")]))
+    assert len(run.sandbox.programs) == 3  # the initial program, one of the twins, and the winner's hidden tests
+    rows = run.sql("select id, duplicate_of, scores from program where completion_id is not null")
+    originals = [row for row in rows if row[1] is None]
+    assert len(originals) == 1
+    assert all(row[1] == originals[0][0] and row[2] == originals[0][2] for row in rows if row[1] is not None)
+
+
+async def test_hidden_tests_never_reach_the_mutator_and_run_for_the_best_only(tmp_path):
+    tests = [{"id": "v", "args": [1], "expected": 2}, {"id": "secret", "args": [777], "expected": 1554, "hidden": True}]
+    folder = write_problem(tmp_path / "p", tests=tests, files={"initial_program.py": "def double(x):\n    return 0\n"})
+    run = Run(tmp_path / "run", folder)
+    mutator = ScriptedMutator(REPLIES)
+    await run.go(mutator)
+    assert "777" not in str(mutator.prompts)
+    assert "1554" not in str(mutator.prompts)
+    assert run.sql("select count(*) from program where hidden_verdicts is not null") == [(1,)]
+
+
+async def test_solved_but_not_confirmed(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, stop_when="solved", candidates=None)
+    cheat = block("{1: 2, 'ab': 'abab'}.get(x) if type(x) is not list else x * 2")
+    result = await run.go(ScriptedMutator([cheat]))
+    assert (result.reason, result.solved, result.confirmed) == (Reason.SOLVED, True, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"candidates": 5}, Reason.CANDIDATES), ({"candidates": None, "tokens": 30}, Reason.TOKENS),
+     ({"candidates": None, "minutes": 0.002}, Reason.MINUTES)],
+)  # fmt: skip
+async def test_budgets(tmp_path, problem_folder, options, reason):
+    run = Run(tmp_path / "run", problem_folder, **options)
+    assert (await run.go(ScriptedMutator(["no idea"]))).reason is reason
+
+
+async def test_a_budget_of_candidates_is_not_overshot_by_more_than_one_completion(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, prompts=4, completions=4, answers=2, candidates=5)
+    await run.go(ScriptedMutator([block("x") + "\n" + block("x + 1")]))
+    assert run.sql("select count(*) from program where completion_id is not null")[0][0] in (5, 6)
+
+
+async def test_interrupt_keeps_what_is_recorded_and_resume_completes_the_groups(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, candidates=40)
+
+    class Slow(ScriptedMutator):
+        async def sample(self, messages, n, m, seed):
+            if self._count >= 6:
+                run.search.interrupt()
+                await asyncio.sleep(60)
+            return await super().sample(messages, n, m, seed)
+
+    result = await run.go(Slow(["no idea"]))
+    assert result.reason is Reason.INTERRUPTED
+    before = run.sql("select id, text from completion order by id")
+    assert 4 <= len(before) <= 6
+    missing = run.sql("select count(*) from prompt where id not in (select prompt_id from completion)")[0][0]
+    assert missing > 0
+    assert (await run.go(ScriptedMutator(REPLIES))).reason is Reason.CANDIDATES
+    assert run.sql("select id, text from completion order by id")[: len(before)] == before
+    assert run.sql("select completions - (select count(*) from completion where prompt_id = prompt.id) from prompt where "
+                   "generation < (select max(generation) from prompt)") == [(0,)] * (
+        run.sql("select count(*) from prompt where generation < (select max(generation) from prompt)")[0][0])  # fmt: skip
+
+
+async def test_a_fault_of_the_machine_is_no_score_and_burns_no_budget(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+
+    class Broken(InProcessSandbox):
+        async def run(self, program, inputs):
+            if len(self.programs) >= 2:
+                raise SandboxError("no more containers")
+            return await super().run(program, inputs)
+
+    run.sandbox = Broken()
+    with pytest.raises(SandboxError, match="no more containers"):
+        await run.go(ScriptedMutator(REPLIES))
+    recorded = run.sql("select count(*) from program where completion_id is not null")[0][0]
+    assert recorded < 12
+    run.sandbox = InProcessSandbox()
+    result = await run.go(ScriptedMutator(REPLIES))
+    assert result.reason is Reason.CANDIDATES
+
+
+async def test_a_mutator_that_stays_away_leaves_a_resumable_run(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+
+    class Away(ScriptedMutator):
+        async def sample(self, messages, n, m, seed):
+            raise MutatorError("gone")
+
+    with pytest.raises(MutatorError):
+        await run.go(Away(REPLIES))
+    assert run.sql("select count(*) from completion") == [(0,)]
+    assert (await run.go(ScriptedMutator(REPLIES))).solved
+
+
+async def test_one_seed_gives_one_search(tmp_path, problem_folder):
+    programs = []
+    for name in "ab":
+        run = Run(tmp_path / name, problem_folder, seed=7, candidates=30, prompts=3)
+        await run.go(ScriptedMutator(REPLIES))
+        programs.append(run.sql("select parent_id, source_hash, fitness from program order by id"))
+    assert programs[0] == programs[1]
+
+
+async def test_an_initial_program_that_does_not_load_is_bad_input(tmp_path):
+    folder = write_problem(tmp_path / "p", files={"initial_program.py": "def double(x) return x"})
+    run = Run(tmp_path / "run", folder)
+    with pytest.raises(BadInput, match=r"doesn't run.*SyntaxError"):
+        await run.go(ScriptedMutator(REPLIES))
+
+
+async def test_reports_agree_with_sql(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+    await run.go(ScriptedMutator(REPLIES))
+    report = Report(tmp_path / "run")
+    best, summary = report.program(), report.summary()
+    row = run.sql("select id, fitness from program where status = 'scored' order by fitness desc, id limit 1")[0]
+    assert (best["id"], best["fitness"]) == row
+    assert summary["candidates"] == run.sql("select count(*) from program where completion_id is not null")[0][0]
+    assert {test["test"]: test["verdict"] for test in best["tests"]} == {"one": "pass", "text": "pass", "list": "pass"}
+    assert report.tests()[0]["test"] == "one"
+    assert report.cost()["completions"] == run.sql("select count(*) from completion")[0][0]
+    with pytest.raises(BadInput, match="no program 999"):
+        report.program(999)
+    report.close()
+
+
+def test_a_newer_schema_and_other_files_are_refused(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+    connection = sqlite3.connect(run.folder / "run.sqlite")
+    connection.execute("update alembic_version set version_num = '9999'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(DatabaseError, match="newer"):
+        Database.open(run.folder)
+    with pytest.raises(BadInput, match="not a run"):
+        Database.open(tmp_path)
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "run.sqlite").write_bytes(b"junk" * 1000)
+    with pytest.raises(DatabaseError, match="not a database"):
+        Database.open(tmp_path / "junk")
+
+
+def test_a_run_is_never_overwritten(tmp_path, problem_folder):
+    Run(tmp_path / "run", problem_folder)
+    with pytest.raises(BadInput, match="evolve resume"):
+        Run(tmp_path / "run", problem_folder)

@@ -1,0 +1,182 @@
+"""Programs that attack their sandbox, as data: (name, source, entry, inputs, expected verdict or answer per test).
+
+Each runs in one container, test by test. A tuple lists results that are all right.
+"""
+
+ONE_TWO_THREE = [b"[1]", b"[2]", b"[3]"]
+GOOD = ["2", "3", "4"]
+
+
+def _only_second(body: str) -> str:
+    """A right program that does `body` when x is 2."""
+    return (
+        "import os, sys, time\ndef f(x):\n    if x == 2:\n        "
+        + body.replace("\n", "\n        ")
+        + "\n    return x + 1\n"
+    )
+
+
+def _case(name, source, expected, entry="f", inputs=ONE_TWO_THREE):
+    return (name, source, entry, inputs, expected)
+
+
+def _second(name, body, verdict):
+    return _case(name, _only_second(body), ["2", verdict, "4"])
+
+
+CASES = [
+    _case("good", "def f(x): return x + 1", GOOD),
+    _second("loop on one input", "while True: pass", "cpu"),
+    _second("sleep", "time.sleep(60)", "timeout"),
+    _case("loop at import", "while True: pass", ["cpu"] * 3),
+    _second(
+        "loop swallowing signals",
+        "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
+        "while True: pass",
+        "cpu",
+    ),
+    _second("fork bomb", "while True: os.fork()", ("exception", "timeout", "memory", "cpu")),
+    _second("memory at once", "x = [b'x' * (1 << 30)]", "memory"),
+    _second("memory slowly", "hoard = []\nwhile True: hoard.append(bytearray(1 << 20))", "memory"),
+    _second(
+        "memory in children",
+        "for _ in range(20):\n    if os.fork() == 0:\n        hoard = b'x' * (60 << 20)\n        time.sleep(2)\n        os._exit(0)\n"
+        "os.wait()",
+        "memory",
+    ),
+    _second("stdout flood", "while True: os.write(1, b'x' * 65536)", "output"),
+    _second("stderr flood", "while True: os.write(2, b'x' * 65536)", "output"),
+    _second("1 MB print, then right", "print('x' * 1000000)", "3"),
+    _second("large return", "return 'x' * 50000000", ("output", "memory")),
+    _second("os._exit", "os._exit(0)", "exit"),
+    _case("os._exit at import", "import os\nos._exit(0)", ["exit"] * 3),
+    _second("sys.exit in the function", "sys.exit(0)", "exit"),
+    _case("SystemExit at import", "raise SystemExit", ["exit"] * 3),
+    _second("kill everyone", "os.kill(-1, 9)", "exception"),
+    _second("kill the supervisor", "for n in (9, 15, 19, 2, 11): os.kill(1, n)", "3"),
+    _second("kill itself", "os.kill(os.getpid(), 11)", "signal"),
+    _second("abort", "os.abort()", "signal"),
+    _second("ctypes NULL", "import ctypes\nctypes.string_at(0)", "signal"),
+    _second(
+        "frame forged on every open descriptor",
+        "import struct, json\nh = json.dumps({'id': 1, 'verdict': None, 'detail': '', 'stderr': '', 'loaded': True, 'cpu': 0,"
+        " 'wall': 0, 'clean': True}).encode()\nfor fd in range(256):\n    try: os.write(fd, struct.pack('>II', len(h), 3)"
+        " + h + b'999')\n    except OSError: pass",
+        ("exit", "invalid", "exception", "{x}"),
+    ),
+    _second(
+        "write to the supervisor's descriptors",
+        "for fd in range(8):\n    try:\n        open(f'/proc/1/fd/{fd}', 'wb').write(b'x')\n        return 'wrote'\n"
+        "    except PermissionError: pass",
+        "3",
+    ),
+    _second(
+        "trace and read the supervisor",
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nif libc.ptrace(16, 1, 0, 0) != -1: return 'traced'\n"
+        "try: open('/proc/1/mem', 'rb').read(1); return 'read'\nexcept OSError: pass",
+        "3",
+    ),
+    _second(
+        "limit the supervisor",
+        "import resource\ntry:\n    resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)); return 'limited'\nexcept OSError: pass",
+        "3",
+    ),
+    _second(
+        "re-nice the supervisor",
+        "try: os.setpriority(os.PRIO_PROCESS, 1, 19); return 'reniced'\nexcept OSError: pass",
+        "3",
+    ),
+    _second("always equal", "class A:\n    def __eq__(self, other): return True\nreturn A()", "invalid"),
+    _second("str subclass", "class S(str): pass\nreturn S('3')", "invalid"),
+    _second("float subclass", "class F(float):\n    def __repr__(self): return '3'\nreturn F(9)", "invalid"),
+    _second("NaN", "return float('nan')", "invalid"),
+    _second("infinity", "return 1e999", "invalid"),
+    _second("set", "return {3}", "invalid"),
+    _second("bytes", "return b'3'", "invalid"),
+    _second("generator", "return (i for i in [3])", "invalid"),
+    _second("complex", "return 3j", "invalid"),
+    _second("cycle", "a = []\na.append(a)\nreturn a", "invalid"),
+    _second("deep list", "a = []\nfor _ in range(100000): a = [a]\nreturn a", "invalid"),
+    _second("huge integer", "return 2 ** 200000", "exception"),
+    _case(
+        "patches for later tests",
+        "import json, time, os, builtins\ndef f(x):\n    r = x + 1\n    json.dumps = lambda *a, **k: '999'\n"
+        "    builtins.len = lambda x: 0\n    os.fork = lambda: 1 / 0\n    time.monotonic = lambda: 0\n    return r",
+        [("999", "exception", "2"), ("999", "exception", "3"), ("999", "exception", "4")],
+    ),
+    _case("state in a global", "seen = []\ndef f(x):\n    seen.append(x)\n    return x + len(seen)", GOOD),
+    _case(
+        "state in a file",
+        "import os\ndef f(x):\n    extra = len(os.listdir('/tmp'))\n    open(f'/tmp/{x}', 'w').write('x')\n"
+        "    os.makedirs('/tmp/a/b/c', exist_ok=True)\n    os.symlink('/etc/passwd', '/tmp/link')\n    os.mkfifo('/tmp/fifo')\n"
+        "    return x + 1 + extra",
+        GOOD,
+    ),
+    _case(
+        "daemon that outlives its test",
+        "import os, time\ndef f(x):\n    if x == 1 and os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n"
+        "        while True: time.sleep(0.01)\n    time.sleep(0.1)\n"
+        "    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())]\n"
+        "    return x + 1 + (len(others) if x > 1 else 0)",
+        GOOD,
+    ),
+    _second(
+        "survivor holding the result pipe", "if os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)", "3"
+    ),
+    _second("thread that never ends", "import threading\nthreading.Thread(target=time.sleep, args=(60,)).start()", "3"),
+    _second("recursion", "def r(): r()\nr()", "exception"),
+    _second(
+        "connect",
+        "import socket\ntry: socket.create_connection(('127.0.0.1', 80), 1); return 'connected'\nexcept OSError: pass",
+        "3",
+    ),
+    _second("resolve a name", "import socket\ntry: socket.gethostbyname('localhost.example')\nexcept OSError: pass", "3"),
+    _second("fill the disk", "open('/tmp/big', 'wb').write(b'x' * (100 << 20))", ("exception", "signal", "memory")),
+    _second(
+        "write outside /tmp",
+        "for p in ('/x', '/opt/vector-evolve/runner.py', '/usr/x', '/dev/shm/x', '/proc/sys/kernel/core_pattern'):\n"
+        "    try: open(p, 'w'); return p\n    except OSError: pass",
+        "3",
+    ),
+    _second("become root", "try: os.setuid(0); return 'root'\nexcept PermissionError: pass", "3"),
+    _second(
+        "unshare, mount, keyctl, bpf",
+        "import ctypes\nl = ctypes.CDLL(None)\n"
+        "for a in ((272, 0x10000000), (165, 0, 0, 0, 0), (250, 0, 0), (321, 0, 0, 0), (425, 1, 0)):\n"
+        "    if l.syscall(*a) != -1: return a[0]",
+        "3",
+    ),
+    _second(
+        "protect itself from the memory killer",
+        "try:\n    open('/proc/self/oom_score_adj', 'w').write('-1000'); return 'lowered'\nexcept OSError: pass",
+        "3",
+    ),
+    _second("all descriptors", "h = []\ntry:\n    while True: h.append(open('/dev/null'))\nexcept OSError: pass", "3"),
+    _second(
+        "SysV shared memory left behind",
+        "import ctypes\nif ctypes.CDLL(None).shmget(42, 4096, 0o1666) != -1: return 'made'",
+        "3",
+    ),
+    _case(
+        "search memory for other inputs",
+        "def f(x):\n    data = open('/proc/self/maps').read() if False else ''\n    import gc\n"
+        "    found = [o for o in gc.get_objects() if type(o) is bytes and b'SECRET' in o]\n    return x + 1 + len(found)",
+        GOOD,
+    ),
+    _case("NUL in the source", "def f(x):\n    return x + 1\n\0", ["exception"] * 3),
+    _case("lone surrogate in the source", "def f(x):\n    return '\ud800'\n", ["exception"] * 3),
+    _case("lone surrogate returned", "def f(x):\n    return chr(0xd800)\n", ['"\\ud800"'] * 3),
+    _case("identifiers beyond ASCII", "def f(número):\n    return número + 1  # \u202e right\n", GOOD),
+    _case("nested parentheses", "x = " + "(" * 100000 + ")" * 100000 + "\ndef f(x): return x + 1", ["exception"] * 3),
+    _case("constant bomb", "x = 2 ** (10 ** 9)\ndef f(x): return x + 1", [("cpu", "memory")] * 3),
+    _case("missing module", "import no_such_module\ndef f(x): return x + 1", ["exception"] * 3),
+    _case("missing function", "def g(x): return x + 1", ["exception"] * 3),
+    _case("syntax error", "def f(x) return x", ["exception"] * 3),
+    _case("mutated arguments", "def f(x):\n    x.append(1)\n    return x", ["[1, 1]", "[2, 1]", "[1]"],
+          inputs=[b"[[1]]", b"[[2]]", b"[[]]"]),
+    _second("second answer at exit", "import atexit\natexit.register(lambda: os.write(3, b'A9'))", "3"),
+    _second("two answers", "os.write(3, b'A9')", ("9A3",)),
+    _case("reads too little input", "print('ok')", ["ok\n"] * 2, entry=None, inputs=[b"x" * 300000, b"y"]),
+    _case("patched clock", "import time\ntime.sleep = lambda s: None\ndef f(x):\n    time.sleep(9)\n    return x + 1", GOOD),
+    _second("hang up on the supervisor", "os.closerange(0, 256)\nwhile True: pass", "cpu"),
+]  # fmt: skip

@@ -1,0 +1,92 @@
+"""The judge: strict about what an answer is, and only the expected value sets tolerances."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.base import CheckerError, Outcome, Verdict
+from sandbox.inprocess import InProcessSandbox
+from sandbox.judge import Comparison, InvalidAnswer, Judge, agrees, equal, strict_json
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("ab"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab"), inner, max_size=3),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["NaN", "Infinity", "-Infinity", "1e999", '{"a": 1, "a": 2}', "[1", "", "1 2", '"\\ud800"', "\xff", "[" * 65 + "]" * 65],
+)
+def test_untrusted_bytes_that_are_not_strict_json(text):
+    with pytest.raises(InvalidAnswer):
+        strict_json(text.encode("latin-1"))
+
+
+@pytest.mark.parametrize("text", ["1", '"[[[["', "[" * 64 + "]" * 64, '{"a": {"b": [1.5, null, true]}}'])
+def test_strict_json_that_is_right(text):
+    assert strict_json(text.encode()) == json.loads(text)
+
+
+@given(plain)
+def test_every_plain_value_survives_and_equals_itself(value):
+    assert equal(strict_json(json.dumps(value).encode()), value)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "same"),
+    [
+        (True, 1, False), (1, True, False), (0, False, False), (True, True, True), (1, 1.0, True), ("1", 1, False),
+        (None, None, True), (None, 0, False), ([1, 2], [2, 1], False), ([[True]], [[1]], False), ({}, [], False),
+        ({"a": 1}, {"a": 1.0}, True), ({"a": 1}, {"b": 1}, False), (10**400, 1.5, False),
+    ],
+)  # fmt: skip
+def test_exact(got, expected, same):
+    assert agrees(got, expected, Comparison()) is same
+
+
+def test_tolerance_scales_with_the_expected_value_only():
+    loose = Comparison("tolerance", abs=0.0, rel=0.5)
+    assert agrees(1.4, 1.0, loose)
+    assert not agrees(1e9, 1.0, loose)
+    assert not agrees(10**400, 1.0, loose)
+    assert agrees([1, {"a": 1.01}], [1, {"a": 1}], Comparison("tolerance", abs=0.1, rel=0))
+
+
+@pytest.mark.parametrize(
+    ("mode", "got", "expected", "same"),
+    [
+        ("unordered", [3, 1, 2.0], [1, 2, 3], True), ("unordered", [1, 1, 2], [1, 2, 2], False),
+        ("unordered", [True], [1], False), ("unordered", [{"b": 1, "a": [2]}], [{"a": [2], "b": 1}], True),
+        ("lines", "a \r\nb\n\n", "a\nb", True), ("lines", "a\n\nb", "a\nb", False), ("lines", " a", "a", False),
+    ],
+)  # fmt: skip
+def test_other_modes(mode, got, expected, same):
+    assert agrees(got, expected, Comparison(mode)) is same
+
+
+async def test_bad_answers_are_verdicts():
+    judge = Judge(Comparison(), is_function=True)
+    outcomes = [Outcome(None, b"2"), Outcome(None, b"3"), Outcome(None, b"NaN"), Outcome(Verdict.CPU, detail="slow")]
+    results = await judge.judge(outcomes, [[1]] * 4, [2] * 4)
+    assert [result.verdict for result in results] == [Verdict.PASS, Verdict.WRONG, Verdict.INVALID, Verdict.CPU]
+    assert [result.score for result in results] == [1, 0, 0, 0]
+
+
+async def check_with(source):
+    judge = Judge(Comparison("checker"), True, source, InProcessSandbox())
+    return await judge.judge([Outcome(None, b"4"), Outcome(Verdict.TIMEOUT)], [[1], [1]], [8, 8])
+
+
+async def test_a_checker_gives_partial_credit_and_never_sees_missing_answers():
+    first, second = await check_with("def check(input, expected, got):\n    return got / expected")
+    assert (first.verdict, first.score) == (Verdict.WRONG, 0.5)
+    assert second.verdict is Verdict.TIMEOUT
+
+
+@pytest.mark.parametrize("body", ["return 2", "return None", "return 'x'", "1 / 0", "return -0.1"])
+async def test_a_broken_checker_is_a_fault_of_the_machine(body):
+    with pytest.raises(CheckerError, match=r"checker\.py"):
+        await check_with(f"def check(input, expected, got):\n    {body}")
