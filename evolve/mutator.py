@@ -106,6 +106,15 @@ class OpenAIMutator:
         )
         self._http = httpx2.AsyncClient(base_url=self._base_url.removesuffix("/v1"), timeout=60, trust_env=False)
         try:
+            await self._learn()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _learn(self) -> None:
+        """Ask the server for its models and its kind."""
+        try:
             served = [model.id async for model in self._client.models.list()]
         except openai.APIError as error:
             raise MutatorError(
@@ -121,7 +130,6 @@ class OpenAIMutator:
             self._is_vllm = False
         if self._way == "scaffold" and not self._is_vllm:
             raise MutatorError(f"The scaffold needs vLLM's token interface, which {self._base_url} lacks. Use `plain`.")
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()

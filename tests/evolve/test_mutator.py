@@ -118,9 +118,8 @@ async def test_the_scaffold_writes_frames_and_masks_them():
     assert len(server.requests) == 1 + 2 * 2
     assert {request["max_tokens"] for request in server.requests} == {30}
     one = completions[0]
-    assert one.text == (
-        "### Solution 1\n```python\na = 1\n```\n\n### Solution 2\n```python\nb = 2\n```\n\n### Solution 3\n```python\nc = 3\n```"
-    )
+    blocks = [f"### Solution {i}\n```python\n{code}\n```" for i, code in enumerate(("a = 1", "b = 2", "c = 3"), start=1)]
+    assert one.text == "\n\n".join(blocks)
     assert one.token_ids == tokens(one.text)
     assert one.prompt_token_ids == tokens("hi")
     sampled = "".join(chr(token) for token, own in zip(one.token_ids, one.sampled, strict=True) if own)

@@ -7,12 +7,18 @@ import sys
 import time
 from pathlib import Path
 
-CHILD = "import os, sys, time, subprocess; p = subprocess.Popen(['sleep', '60']); print(os.getpid(), p.pid, flush=True); time.sleep(60)"
-OWNER = (
-    "import subprocess, sys, time\n"
-    "p = subprocess.Popen([sys.executable, '-m', 'evolve.warden', sys.executable, '-c', sys.argv[1]], stdin=subprocess.PIPE)\n"
-    "time.sleep(60)"
-)
+CHILD = """
+import os, subprocess, time
+p = subprocess.Popen(["sleep", "60"])
+print(os.getpid(), p.pid, flush=True)
+time.sleep(60)
+"""
+OWNER = """
+import subprocess, sys, time
+command = [sys.executable, "-m", "evolve.warden", sys.executable, "-c", sys.argv[1]]
+p = subprocess.Popen(command, stdin=subprocess.PIPE)
+time.sleep(60)
+"""
 
 
 def gone(pid):
