@@ -211,6 +211,7 @@ async def _search(
                 say("starting the sandbox and proving that its limits hold")
                 made = await asyncio.to_thread(sandbox_for, problem, options.workers, folder.name, say)
                 scorer = Scorer(problem, await stack.enter_async_context(made), database.known)
+                stack.push_async_callback(scorer.close)
                 model = options.mutator.model or DEFAULT_MODEL
                 search = Search(problem, options.search, database, scorer, model, observe)
                 await search.begin()

@@ -59,6 +59,12 @@ class Scorer:
             self._recent.pop(twin, None)  # a fault of the machine is no score: the next twin tries again
             raise
 
+    async def close(self) -> None:
+        """Drop what is still being scored, as after an interrupt."""
+        for task in self._recent.values():
+            task.cancel()
+        await asyncio.gather(*self._recent.values(), return_exceptions=True)
+
     async def hidden(self, source: str) -> tuple[TestResult, ...]:
         """Return the results on the hidden tests, for reports and confirmation only."""
         return await self._run(source, self._problem.hidden)

@@ -58,6 +58,7 @@ class DockerSandbox:
         self._ready: asyncio.Queue[Container | SandboxError] = asyncio.Queue()
         self._background: set[asyncio.Task[None]] = set()
         self._client: docker.APIClient | None = None
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(max_workers=2 * self._size + 2, thread_name_prefix="docker")
@@ -128,7 +129,7 @@ class DockerSandbox:
                 self._ready.put_nowait(container)
                 return
             except (*EngineErrors, ContainerDied, SandboxError) as error:
-                if asyncio.get_running_loop().time() > deadline:
+                if self._closing or asyncio.get_running_loop().time() > deadline:
                     text = f"Docker gave no container for {self._patience:.0f} s: {error}. See `evolve doctor`."
                     self._ready.put_nowait(SandboxError(text))
                     return
@@ -144,7 +145,8 @@ class DockerSandbox:
         task.add_done_callback(self._background.discard)
 
     async def _shut(self) -> None:
-        """Wait for what is under way, destroy what is left, and prove that nothing of ours is left running."""
+        """Wait for what is under way and destroy what is left."""
+        self._closing = True
         while self._background:
             await asyncio.gather(*self._background, return_exceptions=True)
         while not self._ready.empty():

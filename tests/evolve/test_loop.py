@@ -5,6 +5,7 @@ import sqlite3
 
 import numpy as np
 import pytest
+from sqlalchemy import event
 
 from evolve import problem as problems
 from evolve.database import Database
@@ -212,6 +213,29 @@ async def test_reports_agree_with_sql(tmp_path, problem_folder):
     with pytest.raises(BadInput, match="no program 999"):
         report.program(999)
     report.close()
+
+
+async def test_a_full_disk_is_an_error_that_keeps_what_is_recorded(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, candidates=4000, prompts=1, completions=4)
+    database = Database.open(run.folder)
+    pages = run.sql("pragma page_count")[0][0]
+
+    @event.listens_for(database._engine, "connect")
+    def shrink(connection, _):
+        connection.execute(f"pragma max_page_count = {pages + 20}")
+
+    database._engine.dispose()  # the listener is for new connections
+    scorer = Scorer(run.problem, run.sandbox, database.known)
+    search = Search(run.problem, run.options, database, scorer, "scripted")
+    await search.begin()
+    with pytest.raises(DatabaseError, match=r"full.*evolve resume"):
+        await search.run(ScriptedMutator(["no idea " * 2000]))
+    database.close()
+    kept = run.sql("select count(*) from completion")[0][0]
+    assert kept > 0
+    assert run.sql("pragma integrity_check") == [("ok",)]
+    assert (await run.go(ScriptedMutator(REPLIES), candidates=2 * kept + 10)).reason is Reason.CANDIDATES
+    assert run.sql("select count(*) from completion")[0][0] > kept
 
 
 def test_a_newer_schema_and_other_files_are_refused(tmp_path, problem_folder):
