@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 
+def roots_folder() -> Path:
+    """Return the folder of root file systems for bubblewrap; for root, one that a user without rights can reach."""
+    chosen = "VECTOR_EVOLVE_CACHE" in os.environ or os.geteuid() != 0
+    return cache_folder() / "roots" if chosen else Path("/var/cache/vector-evolve/roots")
+
+
 def cache_folder() -> Path:
     """Return VECTOR_EVOLVE_CACHE, or `vector-evolve` in the user's cache folder; made if need be."""
     chosen = os.environ.get("VECTOR_EVOLVE_CACHE")

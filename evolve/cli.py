@@ -20,7 +20,18 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from evolve import problem as problems
-from evolve.compose import MutatorOptions, RunOptions, engine, new_folder, resume, sandbox_for, start
+from evolve.compose import (
+    MutatorOptions,
+    RunOptions,
+    SandboxKind,
+    engine,
+    new_folder,
+    resume,
+    sandbox_for,
+    sandbox_with,
+    set_up,
+    start,
+)
 from evolve.doctor import examine
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.loop import Options, Reason, Result
@@ -56,6 +67,9 @@ BaseUrl = Annotated[str | None, typer.Option(help="Use a running OpenAI-compatib
 Model = Annotated[
     str | None,
     typer.Option(help="Hub id, folder, .gguf file or packaged model; with --base-url the served name."),
+]
+SandboxOption = Annotated[
+    SandboxKind, typer.Option("--sandbox", help="Where candidates run: docker, or bwrap (bubblewrap, no daemon needed).")
 ]
 DEFAULT_CANDIDATES = 100
 
@@ -112,6 +126,7 @@ def run(
         typer.Option("--server", help="KEY=VALUE for vLLM's command line, such as max-model-len=8192."),
     ] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a model server that fails.")] = 300.0,
+    sandbox: SandboxOption = "docker",
     as_json: Json = False,
 ) -> None:
     """Search for a better program. The run is one folder; `evolve resume` goes on after any kind of stop."""
@@ -141,6 +156,7 @@ def run(
             patience=patience,
         ),
         workers=workers,
+        sandbox=sandbox,
     )
     place = folder or new_folder(loaded)
     number = secrets.randbelow(1 << 31) if seed is None else seed
@@ -199,10 +215,14 @@ def show(
 
 
 @app.command()
-def check(problem: Annotated[Path, typer.Argument(help="Problem folder.")], as_json: Json = False) -> None:
+def check(
+    problem: Annotated[Path, typer.Argument(help="Problem folder.")],
+    sandbox: SandboxOption = "docker",
+    as_json: Json = False,
+) -> None:
     """Load a problem folder and score its initial program, hidden tests included."""
     loaded = problems.load(problem)
-    found = asyncio.run(_check(loaded))
+    found = asyncio.run(_check(loaded, sandbox))
     _print(found, as_json, lambda: _show_check(found))
     if not found["runs"]:
         raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
@@ -218,24 +238,14 @@ def doctor(as_json: Json = False) -> None:
 
 
 @app.command()
-def setup(model: Model = DEFAULT_MODEL) -> None:
-    """Install and start what is missing: Docker engine, sandbox image, model. What is there is left alone."""
-    import docker
-
-    from sandbox.image.build import ensure_image
-
-    def sandbox() -> None:
-        url = engine().start(display.say)
-        client = docker.APIClient(base_url=url, version="auto", timeout=600)
-        ensure_image(client, say=display.say)
-        client.close()
-        display.say(f"Docker engine and sandbox image are ready ({url})")
+def setup(model: Model = DEFAULT_MODEL, sandbox: SandboxOption = "docker") -> None:
+    """Install and start what is missing: sandbox (with Docker: engine and image) and model. What is there is left alone."""
 
     def fetch() -> None:
         display.say(f"the model is ready ({resolve(model or DEFAULT_MODEL, display.say)})")
 
     async def both() -> None:
-        await asyncio.gather(asyncio.to_thread(sandbox), asyncio.to_thread(fetch))
+        await asyncio.gather(asyncio.to_thread(set_up, sandbox, display.say), asyncio.to_thread(fetch))
 
     with Display(err, None) as display:
         asyncio.run(both())
@@ -282,12 +292,10 @@ def import_humaneval(
     from sandbox.base import Limits
 
     async def write() -> list[humaneval.Imported]:
-        sandbox = await asyncio.to_thread(sandbox_with, Limits(cpu_seconds=10), 4, "import", display.say)
+        sandbox = await asyncio.to_thread(sandbox_with, Limits(cpu_seconds=10), "docker", 4, "import", display.say)
         async with sandbox:
             jobs = [humaneval.write(task, folder / name.replace("/", "_"), sandbox) for name, task in found.items()]
             return list(await asyncio.gather(*jobs))
-
-    from evolve.compose import sandbox_with
 
     found = humaneval.tasks(only or ())
     with Display(err, None) as display:
@@ -305,10 +313,10 @@ def import_humaneval(
     _print(rows, as_json, text)
 
 
-async def _check(problem: problems.Problem) -> dict[str, Any]:
+async def _check(problem: problems.Problem, kind: SandboxKind) -> dict[str, Any]:
     from evolve.scoring import Scorer
 
-    async with await asyncio.to_thread(sandbox_for, problem, 1, "check", _quiet) as sandbox:
+    async with await asyncio.to_thread(sandbox_for, problem, kind, 1, "check", _quiet) as sandbox:
         scorer = Scorer(problem, sandbox)
         score = await scorer.score(problem.initial)
         hidden = await scorer.hidden(problem.initial)

@@ -6,19 +6,20 @@ import asyncio
 import fcntl
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import docker
 import numpy as np
 
 from evolve import problem as problems
-from evolve.cache import cache_folder
+from evolve.cache import cache_folder, roots_folder
 from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.loop import Options, Progress, Reason, Result, Search
@@ -27,12 +28,14 @@ from evolve.mutator import OpenAIMutator, Way
 from evolve.problem import Problem
 from evolve.scoring import Scorer
 from evolve.server import VllmServer
-from sandbox.base import Limits
+from sandbox.base import Limits, Sandbox
+from sandbox.bubblewrap import BubblewrapSandbox
 from sandbox.docker import DockerSandbox
-from sandbox.engine import Engine
-from sandbox.image.build import ensure_image
+from sandbox.engine import Engine, install
+from sandbox.image.build import ensure_image, ensure_root
 
 Say = Callable[[str], None]
+SandboxKind = Literal["docker", "bwrap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class RunOptions:
     mutator: MutatorOptions
     workers: int = 2
     """Candidates that are scored at the same time."""
+    sandbox: SandboxKind = "docker"
 
     def stored(self) -> dict[str, Any]:
         """Return the options as the database keeps them."""
@@ -72,7 +76,7 @@ class RunOptions:
     @classmethod
     def restored(cls, stored: Mapping[str, Any]) -> RunOptions:
         """Return options that `stored` gave."""
-        return cls(Options(**stored["search"]), MutatorOptions(**stored["mutator"]), stored["workers"])
+        return cls(Options(**stored["search"]), MutatorOptions(**stored["mutator"]), stored["workers"], stored["sandbox"])
 
 
 def engine() -> Engine:
@@ -80,13 +84,20 @@ def engine() -> Engine:
     return Engine(cache_folder() / "docker")
 
 
-def sandbox_for(problem: Problem, workers: int, run: str, say: Say) -> DockerSandbox:
+def sandbox_for(problem: Problem, kind: SandboxKind, workers: int, run: str, say: Say) -> Sandbox:
     """Return the sandbox of a problem, its image built if need be (blocking)."""
-    return sandbox_with(problem.limits, workers, run, say, problem.spec.packages)
+    return sandbox_with(problem.limits, kind, workers, run, say, problem.spec.packages)
 
 
-def sandbox_with(limits: Limits, workers: int, run: str, say: Say, packages: Sequence[str] = ()) -> DockerSandbox:
+def sandbox_with(
+    limits: Limits, kind: SandboxKind, workers: int, run: str, say: Say, packages: Sequence[str] = ()
+) -> Sandbox:
     """Return a sandbox with these limits and Debian packages, its image built if need be (blocking)."""
+    if kind == "bwrap":
+        made = BubblewrapSandbox(ensure_root(roots_folder(), packages, say), limits, size=workers)
+        if "unbounded" in made.level:
+            say("no cgroup can be made here: memory and processes of a whole test are not bounded in this sandbox")
+        return made
     url = engine().require()
     client = docker.APIClient(base_url=url, version="auto", timeout=600)
     try:
@@ -94,6 +105,22 @@ def sandbox_with(limits: Limits, workers: int, run: str, say: Say, packages: Seq
     finally:
         client.close()
     return DockerSandbox(url, image, limits, size=workers, run=run)
+
+
+def set_up(kind: SandboxKind, say: Say) -> None:
+    """Install, start and build what a kind of sandbox needs (blocking; minutes the first time)."""
+    if kind == "bwrap":
+        if shutil.which("bwrap") is None or shutil.which("debootstrap") is None:
+            install(["bubblewrap", "debootstrap"], "bubblewrap", say)
+        say(f"the sandbox's root file system is ready ({ensure_root(roots_folder(), say=say)})")
+        return
+    url = engine().start(say)
+    client = docker.APIClient(base_url=url, version="auto", timeout=600)
+    try:
+        ensure_image(client, say=say)
+    finally:
+        client.close()
+    say(f"Docker engine and sandbox image are ready ({url})")
 
 
 def new_folder(problem: Problem) -> Path:
@@ -209,16 +236,18 @@ async def _search(
             database.set_status("running")
             try:
                 say("starting the sandbox and proving that its limits hold")
-                made = await asyncio.to_thread(sandbox_for, problem, options.workers, folder.name, say)
+                made = await asyncio.to_thread(sandbox_for, problem, options.sandbox, options.workers, folder.name, say)
                 scorer = Scorer(problem, await stack.enter_async_context(made), database.known)
                 stack.push_async_callback(scorer.close)
                 model = options.mutator.model or DEFAULT_MODEL
                 search = Search(problem, options.search, database, scorer, model, observe)
                 await search.begin()
-                mutator = await _mutator(folder, problem, options.mutator, stack, say)
-                mutator.resume_with(database.last_format() or mutator.format)
-                running = True
-                result = await search.run(mutator)
+                if search.reason() is None:
+                    mutator = await _mutator(folder, problem, options.mutator, stack, say)
+                    mutator.resume_with(database.last_format() or mutator.format)
+                    running = True
+                    await search.run(mutator)
+                result = await search.finish()
             except asyncio.CancelledError:
                 database.set_status("stopped", Reason.INTERRUPTED)
                 raise

@@ -157,7 +157,7 @@ class Search:
         """End the search as soon as possible; what is in flight is dropped and not charged."""
         self._stop.set()
 
-    async def run(self, mutator: Mutator) -> Result:
+    async def run(self, mutator: Mutator) -> None:
         """After `begin`, search until a budget is spent, the goal is reached or `interrupt` is called.
 
         Args:
@@ -167,11 +167,19 @@ class Search:
             EvolveError, SandboxError: a fault of the machine; the run can be resumed.
         """
         unfinished = self._database.open_prompts()
-        while (reason := self._reason()) is None:
+        while self.reason() is None:
             opened = unfinished or self._next_prompts()
             unfinished = []
             await self._generation(opened, mutator)
-        best = self._population.best
+
+    async def finish(self) -> Result:
+        """After `run`, or instead of it when there is a reason to stop already: confirm the best program.
+
+        Raises:
+            SandboxError: a fault of the machine; the run can be resumed.
+        """
+        reason, best = self.reason(), self._population.best
+        assert reason is not None
         assert best is not None
         winner = best.id if self._solved is None else self._solved
         confirmed = await self._confirm(winner)
@@ -206,7 +214,8 @@ class Search:
         if self.progress.best_passed == len(results):
             self._solved = best.id
 
-    def _reason(self) -> Reason | None:
+    def reason(self) -> Reason | None:
+        """Return why the search is at its end, or None while it is not."""
         options, totals = self._options, self.progress.totals
         if options.stop_when == "solved" and self._solved is not None:
             return Reason.SOLVED

@@ -45,7 +45,7 @@ def default_options(cuda: bool) -> dict[str, str | int | float | bool]:
         "dtype": "bfloat16",
         "enable-prefix-caching": True,
         "logprobs-mode": "processed_logprobs",
-        "max-model-len": 4096,
+        "max-model-len": 8192,
     }
     return common if cuda else {**common, "enforce-eager": True}
 

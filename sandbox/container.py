@@ -1,12 +1,8 @@
-"""One one-shot container and the wire to the supervisor inside it (`guest/runner.py`).
-
-Everything that comes out is untrusted: frames are sized, numbered and bounded in time, and a violation ends the container.
-"""
+"""One-shot Docker containers: how they are bounded, started, attached, removed, and found when their owner is dead."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import struct
@@ -17,22 +13,16 @@ from typing import Any
 import docker
 import requests
 
-from sandbox.base import Limits, Outcome, Program, SandboxError, Verdict
+from sandbox.base import Limits, SandboxError
 
 OWNER_LABEL = "vector-evolve.owner"
 RUN_LABEL = "vector-evolve.run"
 RUNNER = "/opt/vector-evolve/runner.py"
-HEADER_CAP = 1 << 18
 SUPERVISOR_MB = 128
 """Memory of the container beyond a program's limit: the supervisor with numpy loaded, and the test's copy of it."""
-GRACE_SECONDS = 20.0
-"""How much longer than a test's wall limit the host waits for its frame before it gives the container up."""
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 EngineErrors = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
-
-
-class ContainerDied(Exception):
-    """The container ended, or broke the protocol, in the middle of a test; or the engine went away."""
 
 
 def owner_label(pid: int | None = None) -> str:
@@ -72,7 +62,7 @@ def host_config(client: docker.APIClient, limits: Limits) -> dict[str, Any]:
 
 
 class Container:
-    """A started container whose supervisor waits for one program."""
+    """A started container as a stream of bytes."""
 
     def __init__(self, client: docker.APIClient, identity: str, response: Any, threads: Executor):
         self._client = client
@@ -82,8 +72,6 @@ class Container:
         self._socket.setblocking(False)
         self._threads = threads
         self._raw = bytearray()
-        self._out = bytearray()
-        self._err = bytearray()
 
     @classmethod
     def start(
@@ -102,7 +90,7 @@ class Container:
             detach=False,
             network_disabled=True,
             working_dir="/tmp",
-            environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+            environment=ENVIRONMENT,
             labels=labels,
             host_config=host_config(client, limits),
         )
@@ -116,7 +104,7 @@ class Container:
         return cls(client, identity, response, threads)
 
     def alive(self) -> bool:
-        """Return False when the stream has already ended, as after a restart of the engine."""
+        """See `Stream.alive`."""
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -124,108 +112,32 @@ class Container:
         except OSError:
             return False
 
-    async def ready(self, timeout: float) -> None:
-        """Wait for the supervisor's first frame."""
-        try:
-            header, _ = await asyncio.wait_for(self._frame(0), timeout)
-        except TimeoutError:
-            raise ContainerDied(f"the supervisor was not ready after {timeout:.0f} s") from None
-        if header.get("ready") != 1:
-            raise ContainerDied("the supervisor did not introduce itself")
+    async def read(self) -> bytes:
+        """Return the next bytes of stdout (Docker multiplexes it with stderr, which is dropped), empty at the end."""
+        out = bytearray()
+        while not out:
+            piece = await asyncio.get_running_loop().sock_recv(self._socket, 1 << 18)
+            if not piece:
+                return b""
+            self._raw += piece
+            while len(self._raw) >= 8:
+                stream, size = struct.unpack(">BxxxI", self._raw[:8])
+                if len(self._raw) < 8 + size:
+                    break
+                if stream == 1:
+                    out += self._raw[8 : 8 + size]
+                del self._raw[: 8 + size]
+        return bytes(out)
 
-    async def load(self, program: Program, limits: Limits) -> None:
-        """Hand the program over."""
-        job = json.dumps(
-            {
-                "source": program.source,
-                "entry": program.entry,
-                "cpu": limits.cpu_seconds,
-                "wall": limits.wall,
-                "memory": limits.memory_mb << 20,
-                "output": limits.output_kb << 10,
-            }
-        ).encode()
-        await self._send(struct.pack(">I", len(job)) + job)
-
-    async def test(self, identity: int, data: bytes, limits: Limits) -> tuple[Outcome, bool]:
-        """Run one test; return its outcome and whether the container may run another.
-
-        Raises:
-            ContainerDied: no valid frame came, for whatever reason.
-        """
-        try:
-            async with asyncio.timeout(limits.wall + GRACE_SECONDS):
-                await self._send(struct.pack(">II", identity, len(data)) + data)
-                header, answer = await self._frame(limits.output_kb << 10)
-        except TimeoutError:
-            raise ContainerDied("no frame in time") from None
-        try:
-            if header["id"] != identity:
-                raise ContainerDied("a frame for another test")
-            verdict = header["verdict"]
-            outcome = Outcome(
-                verdict=None if verdict is None else Verdict(verdict),
-                answer=answer,
-                detail=str(header["detail"])[:1000],
-                stderr=str(header["stderr"])[-2000:],
-                loaded=header["loaded"] is True,
-                cpu_seconds=float(header["cpu"]),
-                wall_seconds=float(header["wall"]),
-            )
-        except (KeyError, ValueError, TypeError) as error:
-            raise ContainerDied(f"a malformed frame: {error!r}") from None
-        return outcome, header.get("clean") is True
+    async def write(self, data: bytes) -> None:
+        """See `Stream.write`."""
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     async def destroy(self) -> None:
         """Close the stream and remove the container; a container that is already going counts as removed."""
         self._socket.close()
         self._response.close()
         await asyncio.get_running_loop().run_in_executor(self._threads, remove, self._client, self._id)
-
-    async def _send(self, data: bytes) -> None:
-        try:
-            await asyncio.get_running_loop().sock_sendall(self._socket, data)
-        except OSError as error:
-            raise ContainerDied(f"the stream broke: {error}") from None
-
-    async def _frame(self, answer_cap: int) -> tuple[dict[str, Any], bytes]:
-        header_size, answer_size = struct.unpack(">II", await self._take(8))
-        if header_size > HEADER_CAP or answer_size > answer_cap:
-            raise ContainerDied("a frame larger than allowed")
-        text = await self._take(header_size)
-        answer = await self._take(answer_size)
-        try:
-            header = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ContainerDied("a frame that is not JSON") from None
-        if not isinstance(header, dict):
-            raise ContainerDied("a frame that is not an object")
-        return header, answer
-
-    async def _take(self, size: int) -> bytes:
-        """Return the next `size` bytes of the container's stdout (Docker multiplexes it with stderr)."""
-        while len(self._out) < size:
-            try:
-                piece = await asyncio.get_running_loop().sock_recv(self._socket, 1 << 18)
-            except OSError as error:
-                raise ContainerDied(f"the stream broke: {error}") from None
-            if not piece:
-                raise ContainerDied(f"the container ended; {self._err.decode('utf-8', 'replace')}".strip("; "))
-            self._raw += piece
-            self._demultiplex()
-        taken = bytes(self._out[:size])
-        del self._out[:size]
-        return taken
-
-    def _demultiplex(self) -> None:
-        while len(self._raw) >= 8:
-            stream, size = struct.unpack(">BxxxI", self._raw[:8])
-            if len(self._raw) < 8 + size:
-                return
-            target = self._out if stream == 1 else self._err
-            target += self._raw[8 : 8 + size]
-            del self._raw[: 8 + size]
-            del self._err[:-2000]
 
 
 def remove(client: docker.APIClient, identity: str, attempts: int = 3) -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import docker
@@ -63,7 +63,7 @@ class Engine:
         if url is not None:
             return url
         if shutil.which("dockerd") is None or shutil.which("debootstrap") is None:
-            self._install(say)
+            install(["docker.io", "debootstrap", "iptables"], "A running Docker engine", say)
         say(f"starting dockerd in {self._folder}")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pidfile.unlink(missing_ok=True)
@@ -95,21 +95,32 @@ class Engine:
             time.sleep(0.1)
         return True
 
-    def _install(self, say: Callable[[str], None]) -> None:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            raise EngineUnavailable(
-                "No Docker engine answers, and one can be installed here only as root on Debian or Ubuntu. "
-                "Install Docker (https://docs.docker.com/engine/install/), start it, and run `evolve setup` again."
-            )
-        say("installing docker.io and debootstrap with apt-get")
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (
-            ["apt-get", "update"],
-            ["apt-get", "install", "-y", "--no-install-recommends", "docker.io", "debootstrap", "iptables"],
-        ):
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise EngineUnavailable(f"`{' '.join(command)}` failed: {(done.stdout + done.stderr)[-600:]}")
+
+def install(packages: Sequence[str], what: str, say: Callable[[str], None]) -> None:
+    """Install Debian packages as root (blocking).
+
+    Args:
+        packages: their names.
+        what: what they are for, for the message where it can't be done.
+        say: told what takes long.
+
+    Raises:
+        EngineUnavailable: that is not possible here.
+    """
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise EngineUnavailable(
+            f"{what} is not here, and can be installed by this command only as root on Debian or Ubuntu. Install it in "
+            f"your system's way (Debian packages: {', '.join(packages)}) and run `evolve setup` again."
+        )
+    say(f"installing {' and '.join(packages)} with apt-get")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (
+        ["apt-get", "update"],
+        ["apt-get", "install", "-y", "--no-install-recommends", *packages],
+    ):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise EngineUnavailable(f"`{' '.join(command)}` failed: {(done.stdout + done.stderr)[-600:]}")
 
 
 def answers(url: str) -> bool:

@@ -50,7 +50,7 @@ def write(_):
 def setuid(_):
     try:
         os.setuid(0)
-    except PermissionError:
+    except OSError:  # not permitted, or no such user in this namespace
         return "refused"
 
 def supervisor(_):
@@ -82,21 +82,23 @@ def bites(outcome: Outcome, expected: bytes | Verdict) -> bool:
     return outcome.verdict is None and outcome.answer == expected
 
 
-async def self_test(sandbox: Sandbox, megabytes: int) -> None:
+async def self_test(sandbox: Sandbox, megabytes: int, gaps: frozenset[str] = frozenset()) -> None:
     """Attack the sandbox in six harmless ways.
 
     Args:
         sandbox: the sandbox that will be used.
         megabytes: the memory that it should grant to all processes of a test together; twice as much is tried.
+        gaps: probes that this isolation is known to fail; they are not tried.
 
     Raises:
         EngineUnavailable: a limit did not hold; the text names each.
     """
-    inputs = [json.dumps([name, megabytes]).encode() for name in EXPECTED]
+    tried = {name: expected for name, expected in EXPECTED.items() if name not in gaps}
+    inputs = [json.dumps([name, megabytes]).encode() for name in tried]
     outcomes = await sandbox.run(Program(PROBES, "probe"), inputs)
     failed = [
         f"{name}: expected {expected!r}, got {outcome.verdict or outcome.answer!r} {outcome.detail}"
-        for (name, expected), outcome in zip(EXPECTED.items(), outcomes, strict=True)
+        for (name, expected), outcome in zip(tried.items(), outcomes, strict=True)
         if not bites(outcome, expected)
     ]
     if failed:

@@ -135,22 +135,58 @@ def _mirror() -> str:
 
 
 def _bootstrap(client: docker.APIClient, tag: str) -> None:
-    release = _release()
-    if not release or shutil.which("debootstrap") is None:
-        raise EngineUnavailable(
-            "The sandbox image needs an image registry that answers, or `debootstrap` on Debian or Ubuntu "
-            "(`apt-get install debootstrap`, as root). Neither is here."
-        )
     with tempfile.TemporaryDirectory(prefix="vector-evolve-image-") as folder:
         root = Path(folder, "root")
-        include = f"--include={','.join(PYTHON_PACKAGES)}"
-        command = ["debootstrap", "--variant=minbase", include, release, str(root), _mirror()]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode != 0:
-            raise EngineUnavailable(f"debootstrap failed ({made.returncode}): {made.stdout[-600:]}")
+        debootstrap(root)
         archive = Path(folder, "root.tar")
         with tarfile.open(archive, "w") as tar:
             for part in sorted(root.iterdir()):
                 if part.name not in ("proc", "sys", "dev"):
                     tar.add(part, arcname=part.name)
         client.import_image_from_file(str(archive), *tag.split(":"))
+
+
+def debootstrap(root: Path, packages: Sequence[str] = ()) -> None:
+    """Make the root file system of this Debian or Ubuntu release with Python and numpy (blocking; about a minute).
+
+    Raises:
+        EngineUnavailable: debootstrap is not here, or failed.
+    """
+    release = _release()
+    if not release or shutil.which("debootstrap") is None:
+        raise EngineUnavailable(
+            "The sandbox image needs an image registry that answers, or `debootstrap` on Debian or Ubuntu "
+            "(`apt-get install debootstrap`, as root). Neither is here."
+        )
+    include = f"--include={','.join((*PYTHON_PACKAGES, *packages))}"
+    command = ["debootstrap", "--variant=minbase", include, release, str(root), _mirror()]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise EngineUnavailable(f"debootstrap failed ({made.returncode}): {made.stdout[-600:]}")
+
+
+def ensure_root(cache: Path, packages: Sequence[str] = (), say: Say = print) -> Path:
+    """Return a folder with the image's root file system, for backends without Docker (blocking; about a minute once).
+
+    Raises:
+        EngineUnavailable: it cannot be made here.
+    """
+    name = image_tag(packages).replace(":", "-")
+    root = cache / name
+    if root.is_dir():
+        return root
+    say(f"making the sandbox's root file system in {root} (about a minute, once)")
+    cache.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix="root-", dir=cache))
+    try:
+        debootstrap(partial, packages)
+        home = partial / "opt" / "vector-evolve"
+        home.mkdir(parents=True)
+        (home / "runner.py").write_bytes(_runner())
+        (home / "sandbox-image").write_text(name)
+        partial.chmod(0o755)
+        partial.rename(root)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return root

@@ -44,7 +44,8 @@ class Run:
             options = Options(**stored(self.options) | changes)
             self.search = Search(self.problem, options, database, scorer, "scripted")
             await self.search.begin()
-            return await self.search.run(mutator)
+            await self.search.run(mutator)
+            return await self.search.finish()
         finally:
             database.close()
 

@@ -7,9 +7,10 @@ the hostile case would prove nothing.
 import docker
 import pytest
 
+from sandbox.base import Program
 from sandbox.docker import DockerSandbox
 from sandbox.image import build
-from tests.sandbox.test_docker import LIMITS, Program, cases
+from tests.sandbox.test_backends import LIMITS, cases
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,8 @@ async def test_without_the_mechanism_the_attack_gets_through(docker_url, image, 
     async def no_self_test(*_):
         return None
 
-    monkeypatch.setattr("sandbox.docker.self_test", no_self_test)
+    monkeypatch.setattr("sandbox.pool.self_test", no_self_test)
+    monkeypatch.setattr("sandbox.wire.GRACE_SECONDS", 1.0)
     client = docker.APIClient(base_url=docker_url, version="auto", timeout=600)
     weak = build.ensure_image(client, say=lambda _: None)
     try:

@@ -67,7 +67,7 @@ CASES = [
     _second(
         "write to the supervisor's descriptors",
         "for fd in range(8):\n    try:\n        open(f'/proc/1/fd/{fd}', 'wb').write(b'x')\n        return 'wrote'\n"
-        "    except PermissionError: pass",
+        "    except OSError: pass",
         "3",
     ),
     _second(
@@ -138,7 +138,7 @@ CASES = [
         "    try: open(p, 'w'); return p\n    except OSError: pass",
         "3",
     ),
-    _second("become root", "try: os.setuid(0); return 'root'\nexcept PermissionError: pass", "3"),
+    _second("become root", "try: os.setuid(0); return 'root'\nexcept OSError: pass", "3"),
     _second(
         "unshare, mount, keyctl, bpf",
         "import ctypes\nl = ctypes.CDLL(None)\n"
@@ -148,7 +148,7 @@ CASES = [
     ),
     _second(
         "protect itself from the memory killer",
-        "try:\n    open('/proc/self/oom_score_adj', 'w').write('-1000'); return 'lowered'\nexcept OSError: pass",
+        "try:\n    os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'0'); return 'lowered'\nexcept OSError: pass",
         "3",
     ),
     _second("all descriptors", "h = []\ntry:\n    while True: h.append(open('/dev/null'))\nexcept OSError: pass", "3"),

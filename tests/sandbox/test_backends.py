@@ -1,0 +1,123 @@
+"""Every backend against the same programs: verdicts, isolation between tests and candidates."""
+
+import asyncio
+import io
+import json
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+import docker
+import pytest
+
+from sandbox.base import Limits, Program, Verdict
+from sandbox.bubblewrap import BubblewrapSandbox
+from sandbox.docker import DockerSandbox
+from sandbox.engine import install
+from sandbox.image.build import ensure_root, image_tag
+
+pytestmark = pytest.mark.slow
+CASES = Path(__file__).parent / "hostile" / "cases.py"
+LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mb=128, output_kb=256)
+INNOCENT = Program("def f(x):\n    return x + 1\n", "f")
+
+
+def cases():
+    scope = {}
+    exec(compile(CASES.read_text(), str(CASES), "exec"), scope)
+    return scope["CASES"]
+
+
+@pytest.fixture(scope="session")
+def root(docker_url, image):
+    """The image's root file system in a folder, taken out of Docker to save the time that debootstrap takes."""
+    if shutil.which("bwrap") is None:
+        install(["bubblewrap"], "bubblewrap", print)
+    cache = Path(tempfile.mkdtemp())
+    cache.chmod(0o755)  # as root, bubblewrap runs as nobody
+    folder = cache / image_tag().replace(":", "-")
+    client = docker.APIClient(base_url=docker_url, version="auto", timeout=600)
+    container = client.create_container(image, command=["true"])["Id"]
+    archive = io.BytesIO(b"".join(client.export(container)))
+    client.remove_container(container)
+    client.close()
+    with tarfile.open(fileobj=archive) as tar:
+        tar.extractall(folder, filter="fully_trusted")
+    assert ensure_root(cache, say=print) == folder
+    yield folder
+    shutil.rmtree(cache)
+
+
+@pytest.fixture(scope="module", params=["docker", "bwrap"])
+def loop_sandbox(request, docker_url, image):
+    """One pool for the whole module, on a loop of its own."""
+    loop = asyncio.new_event_loop()
+    if request.param == "docker":
+        sandbox = DockerSandbox(docker_url, image, LIMITS, size=2, run="tests")
+    else:
+        sandbox = BubblewrapSandbox(request.getfixturevalue("root"), LIMITS, size=2)
+    loop.run_until_complete(sandbox.__aenter__())
+    yield loop, sandbox
+    loop.run_until_complete(sandbox.__aexit__(None, None, None))
+    loop.close()
+
+
+def run(loop_sandbox, program, inputs):
+    loop, sandbox = loop_sandbox
+    return loop.run_until_complete(sandbox.run(program, inputs))
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case[0])
+def test_hostile_case_and_the_innocent_after_it(loop_sandbox, case):
+    """Each case: three tests in one container, with the expected verdict or answer per test."""
+    name, source, entry, inputs, expected = case
+    outcomes = run(loop_sandbox, Program(source, entry), inputs)
+    came = [outcome.answer.decode() if outcome.verdict is None else str(outcome.verdict) for outcome in outcomes]
+    for one, allowed in zip(came, expected, strict=True):
+        assert one in (allowed if isinstance(allowed, tuple) else (allowed,)), (name, came, outcomes)
+    after = run(loop_sandbox, INNOCENT, [b"[1]", b"[2]"])
+    assert [outcome.answer for outcome in after] == [b"2", b"3"]
+
+
+def test_a_large_input_and_output_pass(loop_sandbox):
+    text = "a" * 200_000
+    (outcome,) = run(loop_sandbox, Program("def f(x):\n    return x[::-1]\n", "f"), [json.dumps([text]).encode()])
+    assert json.loads(outcome.answer) == text
+
+
+def test_a_program_that_does_not_load_says_so(loop_sandbox):
+    for source in ("def f(x) return", "import nothing_like_this\ndef f(x): return 1", "def g(x): return 1", "1/0"):
+        (outcome,) = run(loop_sandbox, Program(source, "f"), [b"[1]"])
+        assert outcome.verdict is Verdict.EXCEPTION
+        assert not outcome.loaded
+        assert outcome.detail
+
+
+def test_stdin_programs(loop_sandbox):
+    source = "import sys\nfor line in sys.stdin:\n    print(int(line) * 2)\n"
+    good, bad = run(loop_sandbox, Program(source, None), [b"1\n2\n", b"x\n"])
+    assert (good.verdict, good.answer) == (None, b"2\n4\n")
+    assert bad.verdict is Verdict.EXCEPTION
+    assert "ValueError" in bad.detail
+
+
+def test_cpu_time_is_reported(loop_sandbox):
+    (outcome,) = run(loop_sandbox, Program("def f(x):\n    return sum(range(5_000_000))\n", "f"), [b"[1]"])
+    assert 0.02 < outcome.cpu_seconds < 1
+
+
+def test_waiting_candidates_are_all_served(loop_sandbox):
+    loop, sandbox = loop_sandbox
+
+    async def many():
+        return await asyncio.gather(*(sandbox.run(INNOCENT, [b"[%d]" % i]) for i in range(12)))
+
+    assert [one[0].answer for one in loop.run_until_complete(many())] == [b"%d" % (i + 1) for i in range(12)]
+
+
+def test_the_level_says_what_holds(loop_sandbox):
+    _, sandbox = loop_sandbox
+    assert sandbox.level in ("docker-oneshot", "bubblewrap", "bubblewrap-unbounded")
+    if sandbox.level == "bubblewrap-unbounded":
+        pytest.skip("no cgroup can be made here, so bubblewrap bounds neither the memory nor the processes of a test")
