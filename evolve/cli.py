@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
-from rich.syntax import Syntax
-from rich.table import Table
 
 from evolve import problem as problems
+from evolve import render
 from evolve.compose import (
     MutatorOptions,
     RunOptions,
@@ -52,7 +51,6 @@ import_app = typer.Typer(help="Write problem folders from other sources.", no_ar
 app.add_typer(mutator_app, name="mutator")
 app.add_typer(import_app, name="import")
 
-out = Console()
 err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -200,16 +198,16 @@ def show(
     try:
         if what in ("best", "program"):
             found: Any = {"run": report.summary(), "program": report.program(identity)}
-            _print(found, as_json, lambda: _show_program(found))
+            render.show(found, as_json, lambda: render.show_program(found))
         elif what == "top":
             rows = report.top()
-            _print(rows, as_json, lambda: _show_rows(f"Best programs of {run}", rows))
+            render.show(rows, as_json, lambda: render.show_rows(f"Best programs of {run}", rows))
         elif what == "tests":
             rows = report.tests()
-            _print(rows, as_json, lambda: _show_rows("Distinct programs that pass each visible test", rows))
+            render.show(rows, as_json, lambda: render.show_rows("Distinct programs that pass each visible test", rows))
         else:
             costs = report.cost()
-            _print(costs, as_json, lambda: _show_pairs(f"Cost of {run}", costs))
+            render.show(costs, as_json, lambda: render.show_pairs(f"Cost of {run}", costs))
     finally:
         report.close()
 
@@ -223,7 +221,7 @@ def check(
     """Load a problem folder and score its initial program, hidden tests included."""
     loaded = problems.load(problem)
     found = asyncio.run(_check(loaded, sandbox))
-    _print(found, as_json, lambda: _show_check(found))
+    render.show(found, as_json, lambda: render.show_check(found))
     if not found["runs"]:
         raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
 
@@ -232,7 +230,7 @@ def check(
 def doctor(as_json: Json = False) -> None:
     """Say what works on this machine and what to do about the rest."""
     checks = asyncio.run(examine(engine()))
-    _print([asdict(one) for one in checks], as_json, lambda: _show_checks(checks))
+    render.show([asdict(one) for one in checks], as_json, lambda: render.show_checks(checks))
     if not all(one.works for one in checks):
         raise typer.Exit(3)
 
@@ -254,7 +252,7 @@ def setup(model: Model = DEFAULT_MODEL, sandbox: SandboxOption = "docker") -> No
 @app.command("stop-engine")
 def stop_engine() -> None:
     """Stop the Docker engine that `evolve setup` started; others are left alone."""
-    out.print("stopped" if engine().stop() else "no engine of ours is running")
+    render.say("stopped" if engine().stop() else "no engine of ours is running")
 
 
 @mutator_app.command("serve")
@@ -306,11 +304,11 @@ def import_humaneval(
 
     def text() -> None:
         for one in left_out:
-            out.print(f"{one.task}: left out {'; '.join(one.left_out)}", highlight=False, markup=False)
+            render.say(f"{one.task}: left out {'; '.join(one.left_out)}")
         tests = sum(one.visible + one.hidden for one in imported)
-        out.print(f"{len(imported)} problem folders with {tests} tests in {folder} (what was left out: import.json)")
+        render.say(f"{len(imported)} problem folders with {tests} tests in {folder} (what was left out: import.json)")
 
-    _print(rows, as_json, text)
+    render.show(rows, as_json, text)
 
 
 async def _check(problem: problems.Problem, kind: SandboxKind) -> dict[str, Any]:
@@ -367,101 +365,15 @@ def _finish(folder: Path, result: Result, stop_when: str | None, as_json: bool) 
         report.close()
 
     def text() -> None:
-        _show_program(found)
-        _show_pairs("Where the time went", found["cost"])
-        out.print(f"Everything is in {folder}: `evolve show {folder}`", highlight=False)
+        render.show_program(found)
+        render.show_pairs("Where the time went", found["cost"])
+        render.say(f"Everything is in {folder}: `evolve show {folder}`")
 
-    _print(found, as_json, text)
+    render.show(found, as_json, text)
     if result.reason is Reason.INTERRUPTED:
         raise typer.Exit(130)
     if stop_when == "solved" and not result.solved:
         raise typer.Exit(1)
-
-
-def _print(value: Any, as_json: bool, text: Any) -> None:
-    if as_json:
-        typer.echo(json.dumps(value, indent=1, default=str))
-    else:
-        text()
-
-
-def _show_program(found: dict[str, Any]) -> None:
-    run, program = found["run"], found["program"]
-    out.print(
-        f"{run['problem']}: {run['status']}{', ' + run['reason'] if run['reason'] else ''}; {run['candidates']} candidates "
-        f"in {run['generations']} generations, {run['completion_tokens']} tokens, {run['seconds']:.0f} s",
-        highlight=False, markup=False,
-    )  # fmt: skip
-    hidden = "" if program["hidden_passed"] is None else (
-        f", {program['hidden_passed']} of {program['hidden_tests']} hidden tests"
-    )  # fmt: skip
-    state = "confirmed by the hidden tests" if program["confirmed"] else "solved" if program["solved"] else program["status"]
-    author = f"written by {program['mutator']}" if program["mutator"] else "the initial program"
-    out.print(
-        f"Program {program['id']} ({author}, generation {program['generation']}): {state}; passes {program['passed']} of "
-        f"{program['visible_tests']} visible tests{hidden}",
-        highlight=False, markup=False,
-    )  # fmt: skip
-    if program["source"] is not None:
-        out.print(Syntax(program["source"], "python", background_color="default"))
-    else:
-        out.print(f"no program: {program['reason']}", highlight=False, markup=False)
-    rows = [{"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]]
-    if rows:
-        _show_rows("Verdict per visible test", rows)
-
-
-def _got(row: dict[str, Any]) -> str:
-    """Return what a test gave: the answer, or the last line of the reason for there being none."""
-    got: str = row["got"]
-    return got or (row["detail"].strip().splitlines() or [""])[-1]
-
-
-def _show_rows(title: str, rows: list[dict[str, Any]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for name in rows[0] if rows else ():
-        table.add_column(name)
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    out.print(table)
-
-
-def _show_pairs(title: str, pairs: dict[str, Any]) -> None:
-    table = Table(title=title, title_justify="left", show_header=False)
-    for name, value in pairs.items():
-        table.add_row(name.replace("_", " "), _cell(value))
-    out.print(table)
-
-
-def _show_check(found: dict[str, Any]) -> None:
-    _show_pairs("Problem", {name: value for name, value in found.items() if name != "tests"})
-    rows = [
-        {
-            "test": row["test"],
-            "hidden": "hidden" if row["hidden"] else "",
-            "verdict": row["verdict"],
-            "got": _got(row),
-        }
-        for row in found["tests"]
-    ]
-    _show_rows("The initial program", rows)
-
-
-def _show_checks(checks: list[Any]) -> None:
-    for one in checks:
-        mark = "[green]ok  [/]" if one.works else "[red]FAIL[/]"
-        out.print(f"{mark} {one.name}: {one.found}", highlight=False)
-        if not one.works:
-            out.print(f"     {one.advice}", highlight=False, markup=False)
-
-
-def _cell(value: Any) -> str:
-    from rich.markup import escape
-
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = "-" if value is None else str(value)
-    return escape(text if len(text) <= 100 else text[:97] + "...")
 
 
 if __name__ == "__main__":

@@ -11,29 +11,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, Row, create_engine, event, func, insert, select, update
-from sqlalchemy.exc import DatabaseError as SqlError
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from evolve import schema as s
 from evolve.answers import Answer, fingerprint
 from evolve.completion import Completion, Format, Message
-from evolve.errors import BadInput, DatabaseError
+from evolve.connection import FILE, connect, errors, migrate, new_engine
+from evolve.errors import BadInput
 from evolve.population import Member, Population
 from evolve.problem import Problem
 from evolve.score import Score
 from sandbox.base import Verdict
 from sandbox.judge import TestResult
-
-FILE = "run.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,70 +76,6 @@ class Totals:
     elapsed: float
 
 
-def connect(path: Path, read_only: bool = False) -> Engine:
-    """Return an engine for a run's database.
-
-    Raises:
-        BadInput: there is no run at this place.
-        DatabaseError: the file belongs to a newer version of this software, or is not a database.
-    """
-    if not path.is_file():
-        raise BadInput(f"{path.parent} is not a run: it holds no {FILE}. Runs are made by `evolve run PROBLEM`.")
-    engine = _engine(path)
-    with errors(path), engine.connect() as connection:
-        found = MigrationContext.configure(connection).get_current_revision()
-    head = ScriptDirectory.from_config(_alembic()).get_current_head()
-    known = {revision.revision for revision in ScriptDirectory.from_config(_alembic()).walk_revisions()}
-    if found not in known:
-        raise DatabaseError(
-            f"{path} has the schema {found!r}, which this version ({version('vector-evolve')}) doesn't know. It was "
-            "written by a newer one; use that."
-        )
-    if found != head:
-        if read_only:
-            raise DatabaseError(f"{path} has an older schema; `evolve resume {path.parent}` brings it up to date.")
-        _migrate(engine)
-    return engine
-
-
-@contextlib.contextmanager
-def errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's complaints about the file or the disk into a `DatabaseError` that says what to do."""
-    try:
-        yield
-    except SqlError as error:
-        raise DatabaseError(
-            f"{path}: {error.orig or error}. What was recorded before is kept. Check the disk space and whether another "
-            f"program uses the file, then `evolve resume {path.parent}`."
-        ) from error
-
-
-def _engine(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
-
-    @event.listens_for(engine, "connect")
-    def _pragmas(connection: Any, _: Any) -> None:
-        cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "foreign_keys=ON", "synchronous=NORMAL"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
-    return engine
-
-
-def _alembic() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(files("evolve").joinpath("migrations")))
-    return config
-
-
-def _migrate(engine: Engine) -> None:
-    config = _alembic()
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-
-
 class Database:
     """The writer of one run.
 
@@ -172,8 +101,8 @@ class Database:
             raise BadInput(f"{folder} already holds a run. Go on with `evolve resume {folder}`, or name another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         with errors(path):
-            engine = _engine(path)
-            _migrate(engine)
+            engine = new_engine(path)
+            migrate(engine)
             with engine.begin() as connection:
                 connection.execute(
                     insert(s.run).values(

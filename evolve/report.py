@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from evolve import schema as s
-from evolve.database import FILE, connect, errors, totals
+from evolve.connection import FILE, connect, errors
+from evolve.database import totals
 from evolve.errors import BadInput
 from sandbox.base import Verdict
 

@@ -1,0 +1,114 @@
+"""Print results on stdout: tables and programs for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+from rich.table import Table
+
+from evolve.doctor import Check
+
+out = Console()
+MAX_CELL = 100
+
+
+def show(value: Any, as_json: bool, text: Callable[[], None]) -> None:
+    """Print `value` as JSON, or call `text` to print it for people."""
+    if as_json:
+        typer.echo(json.dumps(value, indent=1, default=str))
+    else:
+        text()
+
+
+def say(text: str) -> None:
+    """Print a sentence."""
+    out.print(text, highlight=False, markup=False)
+
+
+def show_program(found: Mapping[str, Any]) -> None:
+    """Print a run's summary and one of its programs, as `Report` gives them under `run` and `program`."""
+    run, program = found["run"], found["program"]
+    reason = f", {run['reason']}" if run["reason"] else ""
+    say(
+        f"{run['problem']}: {run['status']}{reason}; {run['candidates']} candidates in {run['generations']} generations, "
+        f"{run['completion_tokens']} tokens, {run['seconds']:.0f} s"
+    )
+    hidden = ""
+    if program["hidden_passed"] is not None:
+        hidden = f", {program['hidden_passed']} of {program['hidden_tests']} hidden tests"
+    state = program["status"]
+    if program["solved"]:
+        state = "confirmed by the hidden tests" if program["confirmed"] else "solved, not confirmed"
+    author = f"written by {program['mutator']}" if program["mutator"] else "the initial program"
+    say(
+        f"Program {program['id']} ({author}, generation {program['generation']}): {state}; passes {program['passed']} of "
+        f"{program['visible_tests']} visible tests{hidden}"
+    )
+    if program["source"] is None:
+        say(f"no program: {program['reason']}")
+        return
+    out.print(Syntax(program["source"], "python", background_color="default"))
+    show_rows(
+        "Verdict per visible test",
+        [{"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]],
+    )
+
+
+def show_check(found: Mapping[str, Any]) -> None:
+    """Print what `evolve check` found."""
+    show_pairs("Problem", {name: value for name, value in found.items() if name != "tests"})
+    rows = [
+        {
+            "test": row["test"],
+            "hidden": "hidden" if row["hidden"] else "",
+            "verdict": row["verdict"],
+            "got": _got(row),
+        }
+        for row in found["tests"]
+    ]
+    show_rows("The initial program", rows)
+
+
+def show_checks(checks: Sequence[Check]) -> None:
+    """Print what `evolve doctor` found."""
+    for check in checks:
+        out.print(f"{'[green]ok  [/]' if check.works else '[red]FAIL[/]'} {escape(check.name)}: {escape(check.found)}")
+        if not check.works:
+            say(f"     {check.advice}")
+
+
+def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print mappings with the same keys as a table."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0] if rows else ():
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    out.print(table)
+
+
+def show_pairs(title: str, pairs: Mapping[str, Any]) -> None:
+    """Print one mapping as a table of two columns."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in pairs.items():
+        table.add_row(name.replace("_", " "), _cell(value))
+    out.print(table)
+
+
+def _got(row: Mapping[str, Any]) -> str:
+    """Return what a test gave: the answer, or the last line of the reason for there being none."""
+    got: str = row["got"]
+    return got or (row["detail"].strip().splitlines() or [""])[-1]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = "-" if value is None else str(value)
+    return escape(text if len(text) <= MAX_CELL else text[: MAX_CELL - 3] + "...")
