@@ -281,6 +281,7 @@ async def _mutator(
     else:
         name = options.model or DEFAULT_MODEL
         path = await asyncio.to_thread(resolve, name, say)
+        say(f"model {name}: {path}")
         server = await stack.enter_async_context(
             VllmServer(path, Path(name).name, folder / "server.log", options=options.server, say=say)
         )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve.cache import cache_folder
-from evolve.errors import ModelError, nearest
+from evolve.errors import BadInput, ModelError, nearest
 
 Say = Callable[[str], None]
 HUB_SECONDS = 10
@@ -65,22 +65,23 @@ def resolve(model: str, say: Say = print) -> Path:
     """Return the folder of a model, fetched and converted now if need be (blocking).
 
     Raises:
-        ModelError: it cannot be had; the text says what was tried.
+        BadInput: there is no such file, folder or packaged model.
+        ModelError: it cannot be had from anywhere; the text says what was tried.
     """
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise ModelError(f"{path} is not a file; expected a .gguf model.")
+            raise BadInput(f"{path} is not a file; expected a .gguf model.")
         return _converted(path, f"{path.stem}-{_sha256(path)[:12]}", say)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{path} holds no config.json; expected a model folder as `save_pretrained` writes it.")
+            raise BadInput(f"{path} holds no config.json; expected a model folder as `save_pretrained` writes it.")
         return path.resolve()
     packaged = PACKAGED.get(model.lower()) or next(
         (entry for entry in PACKAGED.values() if entry.hub.lower() == model.lower()), None
     )
     if packaged is None and "/" not in model:
-        raise ModelError(
+        raise BadInput(
             f"No model {model!r}{nearest(model.lower(), PACKAGED)} Give a hub id (owner/name), a folder, a .gguf file, or "
             f"one of: {', '.join(PACKAGED)}."
         )

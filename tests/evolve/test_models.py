@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from evolve import models
-from evolve.errors import ModelError
+from evolve.errors import BadInput, ModelError
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,13 @@ def test_a_folder(tmp_path):
 
 
 def test_refusals(tmp_path):
-    for model, message in (
-        (str(tmp_path), "no config.json"),
-        (str(tmp_path / "x.gguf"), "not a file"),
-        ("qwen2.5-coder-0.5b-instruc", "did you mean 'qwen2.5-coder-0.5b-instruct'"),
-        ("owner/unknown", "no hub"),
+    for model, kind, message in (
+        (str(tmp_path), BadInput, "no config.json"),
+        (str(tmp_path / "x.gguf"), BadInput, "not a file"),
+        ("qwen2.5-coder-0.5b-instruc", BadInput, "did you mean 'qwen2.5-coder-0.5b-instruct'"),
+        ("owner/unknown", ModelError, "no hub"),
     ):
-        with pytest.raises(ModelError, match=message):
+        with pytest.raises(kind, match=message):
             models.resolve(model)
 
 
