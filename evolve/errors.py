@@ -35,6 +35,6 @@ class ModelError(EvolveError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as `; did you mean 'entry'?`, or nothing when no known name is near."""
+    """Return the end of a sentence: `; did you mean 'entry'?`, or a full stop when no known name is near."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {close[0]!r}?" if close else "."

@@ -248,7 +248,7 @@ def _explain(path: Path, error: ValidationError, model: type[BaseModel], node: y
     if first["type"] == "extra_forbidden":
         owner = _model_at(model, keys[:-1])
         known = list(owner.model_fields)
-        hint = nearest(str(keys[-1]), known) or "."
+        hint = nearest(str(keys[-1]), known)
         return f"{where}: unknown key {dotted!r}{hint} Known keys: {', '.join(known)}.{more}"
     if first["type"] == "missing":
         return f"{where}: the key {dotted!r} is missing.{more}"
