@@ -41,7 +41,7 @@ def left_behind() -> dict[str, int]:
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     status = Path("/proc/self/status").read_text()
     memory = int(status.split("VmRSS:")[1].split()[0])
-    return {"descriptors": len(os.listdir("/proc/self/fd")), "children": len(children), "memory_kb": memory}
+    return {"descriptors": len(list(Path("/proc/self/fd").iterdir())), "children": len(children), "memory_kb": memory}
 
 
 async def soak(sandbox: Sandbox, candidates: int, seed: int) -> dict[str, Any]:

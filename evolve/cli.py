@@ -77,7 +77,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except (EvolveError, SandboxError) as error:
-        err.print(f"error: {error}", style="bold red", highlight=False, markup=False)
+        err.print(f"error: {error}", style="bold red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(error.exit_code if isinstance(error, EvolveError) else 3)
     except (KeyboardInterrupt, asyncio.CancelledError):
         err.print("interrupted; what was recorded is kept", highlight=False)

@@ -43,7 +43,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Tell one thing."""
-        self._console.print(text, style="dim", highlight=False, markup=False)
+        self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("a") as log:
@@ -59,7 +59,7 @@ class Display:
         elif time.monotonic() - self._last_line > LINE_SECONDS:
             self._last_line = time.monotonic()
             cells = " · ".join(f"{name} {value}" for name, value in self._cells(progress))
-            self._console.print(cells, highlight=False, markup=False)
+            self._console.print(cells, highlight=False, markup=False, soft_wrap=True)
 
     def _cells(self, progress: Progress) -> list[tuple[str, str]]:
         totals = progress.totals

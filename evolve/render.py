@@ -28,7 +28,7 @@ def show(value: Any, as_json: bool, text: Callable[[], None]) -> None:
 
 def say(text: str) -> None:
     """Print a sentence."""
-    out.print(text, highlight=False, markup=False)
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_program(found: Mapping[str, Any]) -> None:
