@@ -16,7 +16,14 @@ MAX_PROGRAM = 20_000
 
 _THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
-_TAGS = {"python": {"", "py", "python", "python3", "py3", "python2", "plaintext", "text", "code"}}
+_PLAIN = {"", "plaintext", "text", "code"}
+_TAGS = {
+    "python": {"py", "python", "python3", "py3", "python2"},
+    "cpp": {"cpp", "c++", "cxx", "cc"},
+    "javascript": {"javascript", "js", "node", "nodejs"},
+    "go": {"go", "golang"},
+    "rust": {"rust", "rs"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ def parse(text: str, wanted: int, language: str = "python", entry: str | None = 
     visible = _THINK.sub("", text.replace("\r\n", "\n")).strip()
     if not visible:
         return [Answer(None, "empty reply" if not text.strip() else "nothing outside the thinking")]
-    blocks = _blocks(visible, _TAGS.get(language, {"", language}))
+    blocks = _blocks(visible, _PLAIN | _TAGS.get(language, {language}))
     if not blocks:
         if language == "python" and entry and f"def {entry}" in visible and tree(visible) is not None:
             blocks = [visible]

@@ -86,11 +86,18 @@ def engine() -> Engine:
 
 def sandbox_for(problem: Problem, kind: SandboxKind, workers: int, run: str, say: Say) -> Sandbox:
     """Return the sandbox of a problem, its image built if need be (blocking)."""
-    return sandbox_with(problem.limits, kind, workers, run, say, problem.spec.packages)
+    builds = problem.toolchain is not None
+    return sandbox_with(problem.limits, kind, workers, run, say, problem.spec.packages, builds)
 
 
 def sandbox_with(
-    limits: Limits, kind: SandboxKind, workers: int, run: str, say: Say, packages: Sequence[str] = ()
+    limits: Limits,
+    kind: SandboxKind,
+    workers: int,
+    run: str,
+    say: Say,
+    packages: Sequence[str] = (),
+    builds: bool = False,
 ) -> Sandbox:
     """Return a sandbox with these limits and Debian packages, its image built if need be (blocking)."""
     if kind == "bwrap":
@@ -104,7 +111,7 @@ def sandbox_with(
         image = ensure_image(client, packages, say)
     finally:
         client.close()
-    return DockerSandbox(url, image, limits, size=workers, run=run)
+    return DockerSandbox(url, image, limits, size=workers, run=run, builds=builds)
 
 
 def set_up(kind: SandboxKind, say: Say) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evolve.errors import ProblemError, nearest
-from sandbox.base import Limits
+from sandbox.base import Limits, Toolchain
 from sandbox.judge import Comparison
 
 STDIN = "stdin"
-SUFFIXES = {"python": ".py"}
+SUFFIXES = {"python": ".py", "c": ".c", "cpp": ".cpp", "javascript": ".js", "go": ".go", "r": ".R", "rust": ".rs"}
 MAX_SOURCE = 100_000
 
 
@@ -74,12 +75,27 @@ class ProblemSpec(_Strict):
     statement: str = Field(min_length=1)
     entry: str = Field(min_length=1)
     """The function that the tests call, or `stdin` for a program that reads stdin and writes stdout."""
-    language: Literal["python"] = "python"
+    language: Literal["python", "c", "cpp", "javascript", "go", "r", "rust"] = "python"
+    build: str | None = None
+    """For other languages than Python: the command that builds `program.SUFFIX`, in the program's folder."""
+    run: str | None = None
+    """For other languages than Python: the command that runs the program."""
     comparison: ComparisonSpec = ComparisonSpec()
     limits: LimitsSpec = LimitsSpec()
     packages: list[str] = []
     """Debian packages that the sandbox image gets beside Python and numpy."""
     objectives: ObjectivesSpec = ObjectivesSpec()
+
+    @model_validator(mode="after")
+    def _commands(self) -> ProblemSpec:
+        if self.language == "python":
+            if self.build is not None or self.run is not None:
+                raise ValueError("build and run are for other languages than python")
+        elif self.run is None or not self.run.strip():
+            raise ValueError(f"a program in {self.language} needs the key run, such as `run: ./program`")
+        elif self.entry != STDIN:
+            raise ValueError(f"a program in {self.language} reads stdin and writes stdout, so entry must be stdin")
+        return self
 
     @field_validator("comparison", mode="before")
     @classmethod
@@ -152,6 +168,15 @@ class Problem:
     def entry(self) -> str | None:
         """Entry function, or None for a stdin program."""
         return None if self.spec.entry == STDIN else self.spec.entry
+
+    @property
+    def toolchain(self) -> Toolchain | None:
+        """How programs are built and run; None for Python."""
+        spec = self.spec
+        if spec.run is None:
+            return None
+        build = tuple(shlex.split(spec.build)) if spec.build else ()
+        return Toolchain(f"program{SUFFIXES[spec.language]}", build, tuple(shlex.split(spec.run)))
 
     @property
     def limits(self) -> Limits:

@@ -75,7 +75,8 @@ class Scorer:
         return Score(results, self._vector(source, results, ran), ran, self._sandbox.level)
 
     async def _run(self, source: str, tests: tuple[Test, ...]) -> tuple[TestResult, ...]:
-        outcomes = await self._sandbox.run(Program(source, self._problem.entry), [test.data for test in tests])
+        program = Program(source, self._problem.entry, self._problem.toolchain)
+        outcomes = await self._sandbox.run(program, [test.data for test in tests])
         inputs, expected = [test.input for test in tests], [test.expected for test in tests]
         return tuple(await self._judge.judge(outcomes, inputs, expected))
 

@@ -59,17 +59,34 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Toolchain:
+    """How a program in a language other than Python is built and run, in the scratch folder of its sandbox.
+
+    Args:
+        file: name that the source gets.
+        build: command that is run once; empty for interpreted languages. What it leaves is put back before each test.
+        run: command that is run per test.
+    """
+
+    file: str
+    build: tuple[str, ...]
+    run: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Untrusted source text.
 
     Args:
-        source: Python source.
-        entry: name of the function that is called with a test's arguments; None for a program that reads stdin and
-            writes stdout.
+        source: its text.
+        entry: name of the Python function that is called with a test's arguments; None for a program that reads stdin
+            and writes stdout.
+        toolchain: for a stdin program in another language than Python.
     """
 
     source: str
     entry: str | None
+    toolchain: Toolchain | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from sandbox.pool import PooledSandbox
 
 PROCESSES = 64
 NOBODY = 65534
-SCRATCH_BYTES = 16 << 20
+SCRATCH_BYTES = 96 << 20
 _numbers = itertools.count(1)
 
 

@@ -37,8 +37,11 @@ def owner_label(pid: int | None = None) -> str:
     return f"{boot}:{namespace}:{pid}:{started}"
 
 
-def host_config(client: docker.APIClient, limits: Limits) -> dict[str, Any]:
-    """Return Docker's HostConfig of a sandbox: no network, no capability, nothing writable but a small /tmp."""
+def host_config(client: docker.APIClient, limits: Limits, builds: bool) -> dict[str, Any]:
+    """Return Docker's HostConfig of a sandbox: no network, no capability, nothing writable but a small /tmp.
+
+    What a build leaves there must be executable, and there must be room for it.
+    """
     memory = (limits.memory_mb + SUPERVISOR_MB) << 20
     config: dict[str, Any] = client.create_host_config(
         network_mode="none",
@@ -51,7 +54,7 @@ def host_config(client: docker.APIClient, limits: Limits) -> dict[str, Any]:
         nano_cpus=1_000_000_000,
         ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"),
-        tmpfs={"/tmp": "noexec,nosuid,nodev,size=16m"},
+        tmpfs={"/tmp": f"{'exec,size=96m' if builds else 'noexec,size=16m'},nosuid,nodev"},
         ulimits=[
             docker.types.Ulimit(name="core", soft=0, hard=0),
             docker.types.Ulimit(name="nofile", soft=256, hard=256),
@@ -75,7 +78,13 @@ class Container:
 
     @classmethod
     def start(
-        cls, client: docker.APIClient, image: str, limits: Limits, labels: dict[str, str], threads: Executor
+        cls,
+        client: docker.APIClient,
+        image: str,
+        limits: Limits,
+        builds: bool,
+        labels: dict[str, str],
+        threads: Executor,
     ) -> Container:
         """Create, attach and start a container (blocking; about 0.15 s). The supervisor is not awaited.
 
@@ -92,7 +101,7 @@ class Container:
             working_dir="/tmp",
             environment=ENVIRONMENT,
             labels=labels,
-            host_config=host_config(client, limits),
+            host_config=host_config(client, limits, builds),
         )
         identity = created["Id"]
         try:

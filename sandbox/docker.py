@@ -24,10 +24,11 @@ class DockerBackend:
     gaps: frozenset[str] = frozenset()
     faults: tuple[type[Exception], ...] = (*EngineErrors, SandboxError)
 
-    def __init__(self, base_url: str, image: str, limits: Limits, size: int, run: str):
+    def __init__(self, base_url: str, image: str, limits: Limits, size: int, run: str, builds: bool):
         self._base_url = base_url
         self._image = image
         self._limits = limits
+        self._builds = builds
         self._labels = {OWNER_LABEL: owner_label(), RUN_LABEL: run}
         self._threads = ThreadPoolExecutor(max_workers=2 * size + 2, thread_name_prefix="docker")
         self._client: docker.APIClient | None = None
@@ -45,7 +46,14 @@ class DockerBackend:
     async def start(self) -> Container:
         """Start one container."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, Container.start, self._client, self._image, self._limits, self._labels, self._threads
+            self._threads,
+            Container.start,
+            self._client,
+            self._image,
+            self._limits,
+            self._builds,
+            self._labels,
+            self._threads,
         )
 
     async def close(self) -> None:
@@ -65,8 +73,18 @@ class DockerSandbox(PooledSandbox):
         size: candidates that run at the same time; as many containers wait ready.
         run: name of the run, a label on its containers.
         patience: seconds for which a failing engine is asked again before a `SandboxError` is raised.
+        builds: whether programs are built (`Toolchain.build`): a larger /tmp that files may be executed from.
     """
 
-    def __init__(self, base_url: str, image: str, limits: Limits, size: int = 2, run: str = "", patience: float = 60.0):
-        backend = DockerBackend(base_url, image, limits, size, run)
+    def __init__(
+        self,
+        base_url: str,
+        image: str,
+        limits: Limits,
+        size: int = 2,
+        run: str = "",
+        patience: float = 60.0,
+        builds: bool = False,
+    ):
+        backend = DockerBackend(base_url, image, limits, size, run, builds)
         super().__init__(backend, limits, size, limits.memory_mb + SUPERVISOR_MB, patience)

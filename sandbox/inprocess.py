@@ -34,6 +34,8 @@ class InProcessSandbox:
 
     async def run(self, program: Program, inputs: Sequence[bytes]) -> list[Outcome]:
         """See `Sandbox.run`."""
+        if program.toolchain is not None:
+            raise ValueError("only Python programs run in this process")
         self.programs.append(program)
         return [self._test(program, data) for data in inputs]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from sandbox.base import Limits, Outcome, Program, Verdict
@@ -15,6 +16,9 @@ from sandbox.base import Limits, Outcome, Program, Verdict
 HEADER_CAP = 1 << 18
 GRACE_SECONDS = 20.0
 """How much longer than a test's wall limit the host waits for its frame before it gives the sandbox up."""
+
+BUILD_SECONDS = 150.0
+"""How long the host waits for a program to be built; the supervisor's own limit is shorter."""
 
 
 class GuestDied(Exception):
@@ -70,7 +74,11 @@ class Guest:
             raise GuestDied("the supervisor did not introduce itself")
 
     async def load(self, program: Program, limits: Limits) -> None:
-        """Hand the program over."""
+        """Hand the program over and wait until it is built.
+
+        Raises:
+            GuestDied: the sandbox did not outlive that.
+        """
         job = json.dumps(
             {
                 "source": program.source,
@@ -79,9 +87,15 @@ class Guest:
                 "wall": limits.wall,
                 "memory": limits.memory_mb << 20,
                 "output": limits.output_kb << 10,
+                "toolchain": None if program.toolchain is None else asdict(program.toolchain),
             }
         ).encode()
-        await self._send(struct.pack(">I", len(job)) + job)
+        try:
+            async with asyncio.timeout(BUILD_SECONDS):
+                await self._send(struct.pack(">I", len(job)) + job)
+                await self._frame(0)  # the program is built, or can't be; its tests will tell
+        except TimeoutError:
+            raise GuestDied(f"the program was not built after {BUILD_SECONDS:.0f} s") from None
 
     async def test(self, identity: int, data: bytes, limits: Limits) -> tuple[Outcome, bool]:
         """Run one test; return its outcome and whether the sandbox may run another.

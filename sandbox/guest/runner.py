@@ -33,6 +33,8 @@ MARKER = "/opt/vector-evolve/sandbox-image"
 SCRATCH = "/tmp"
 CHATTER = 4 << 20  # bytes of stdout or stderr that a test may write beside its answer
 TAIL = 2000  # bytes of stderr and stdout that are reported
+FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
+BUILD = {"cpu": 60.0, "wall": 120.0}  # limits of a build in seconds; memory is that of a test
 RESULT = 3  # the child's descriptor for its report
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 4, 38, 22
 libc = ctypes.CDLL(None, use_errno=True)
@@ -43,7 +45,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 # name: (x86_64, aarch64); -1 where an architecture lacks it.
 DENIED = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
-    "prlimit64": (302, 261), "setrlimit": (160, 164), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "setrlimit": (160, 164), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "userfaultfd": (323, 282), "keyctl": (250, 219), "add_key": (248, 217),
     "request_key": (249, 218), "bpf": (321, 280), "perf_event_open": (298, 241), "unshare": (272, 97),
     "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "move_mount": (429, 429), "open_tree": (428, 428),
@@ -56,12 +58,13 @@ DENIED = {
     "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "memfd_secret": (447, 447),
 }  # fmt: skip
 SOCKET = (41, 198)
+PRLIMIT = (302, 261)
 CLONE3 = (435, 435)
 AF_UNIX = 1
 
 
 def build_filter() -> bytes:
-    """Return a seccomp BPF program (bytes): deny `DENIED`, allow only AF_UNIX sockets, hide clone3."""
+    """Return a seccomp BPF program (bytes): deny `DENIED`, setting limits, and sockets but AF_UNIX; hide clone3."""
     machine = platform.machine()
     column = {"x86_64": 0, "aarch64": 1}.get(machine)
     if column is None:
@@ -80,7 +83,9 @@ def build_filter() -> bytes:
     ]  # fmt: skip
     for numbers in DENIED.values():
         program += [statement(jeq, numbers[column], 0, 1), statement(ret, deny | errno.EPERM)]
-    program += [
+    program += [  # prlimit64 may read limits (its new_limit is null), never set them
+        statement(jeq, PRLIMIT[column], 0, 6), statement(load, 32), statement(jeq, 0, 0, 2), statement(load, 36),
+        statement(jeq, 0, 1, 0), statement(ret, deny | errno.EPERM), statement(ret, allow),
         statement(jeq, SOCKET[column], 0, 3), statement(load, 16), statement(jeq, AF_UNIX, 1, 0),
         statement(ret, deny | errno.EACCES), statement(ret, allow),
     ]  # fmt: skip
@@ -178,25 +183,27 @@ def execute(job: dict[str, Any]) -> None:
     report(b"A", json.dumps(plain(value), allow_nan=False).encode())
 
 
-def child(job: dict[str, Any], seccomp: bytes, space: int) -> None:
-    """Bound this process, run the test, and end it without any of the program's own exit code running."""
+def child(job: dict[str, Any], seccomp: bytes, space: int, command: list[str] | None) -> None:
+    """Bound this process and become the command, or run the test and end without the program's own exit code running."""
     libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root and the next write is refused
     with open("/proc/self/oom_score_adj", "w") as adjustment:
         adjustment.write("1000")
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     cpu = max(1, -int(-job["cpu"] // 1))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU names the reason, SIGKILL a second later insists
-    for which, limit in (
-        (resource.RLIMIT_AS, space + job["memory"]),
-        (resource.RLIMIT_FSIZE, 16 << 20),
-        (resource.RLIMIT_NOFILE, 128),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limits = [(resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_CORE, 0)]
+    if command is None:  # runtimes such as V8 reserve far more address space than they use; the container bounds them
+        limits.append((resource.RLIMIT_AS, space + job["memory"]))
+    for which, limit in limits:
         resource.setrlimit(which, (limit, limit))
     install_filter(seccomp)
     status = 0
     try:
         try:
+            if command is not None:
+                os.set_inheritable(RESULT, False)
+                os.chdir(SCRATCH)
+                os.execvpe(command[0], command, {"PATH": "/usr/bin:/bin", "HOME": SCRATCH, "LANG": "C.UTF-8"})
             execute(job)
         except SystemExit as error:
             if job["entry"] is None and error.code in (None, 0):
@@ -379,23 +386,33 @@ class Pump:
     def close(self) -> list[bytes]:
         """Swallow input that the child never took, close everything, return the three buffers."""
         self.close_input()
-        null = os.open(os.devnull, os.O_WRONLY)
-        while self.remaining:
-            moved = os.splice(0, null, self.remaining)
-            if not moved:
-                raise SystemExit(0)
-            self.remaining -= moved
-        os.close(null)
+        swallow(self.remaining)
         for reader, _ in self.pipes:
             os.close(reader)
         return [bytes(self.buffers[reader]) for reader, _ in self.pipes]
 
 
-def run_test(job: dict[str, Any], seccomp: bytes, identity: int, size: int) -> bool:
-    """Run one test in a fresh child and send its frame; return False when this sandbox must not be used again."""
-    is_function = job["entry"] is not None
-    answer_cap = job["output"]
-    pump = Pump(size, [CHATTER if is_function else answer_cap, CHATTER, answer_cap + 2 if is_function else 4096])
+def swallow(size: int) -> None:
+    """Drop `size` bytes of input that nobody takes, without reading them."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    while size:
+        moved = os.splice(0, null, size)
+        if not moved:
+            raise SystemExit(0)
+        size -= moved
+    os.close(null)
+
+
+def attempt(
+    job: dict[str, Any], seccomp: bytes, size: int, caps: list[int], command: list[str] | None
+) -> tuple[dict[str, Any], str | None, int, bool, list[bytes]]:
+    """Run one bounded child to its end, with everything that it started.
+
+    Returns:
+        What the host is told in any case, why the child was ended (or None), its wait status, whether the kernel killed
+        something for memory, and what came on stdout, stderr and the report.
+    """
+    pump = Pump(size, caps)
     kills = oom_kills()
     with open("/proc/self/statm") as statm:
         space = int(statm.read().split()[0]) * resource.getpagesize()
@@ -404,7 +421,7 @@ def run_test(job: dict[str, Any], seccomp: bytes, identity: int, size: int) -> b
     if pid == 0:
         try:
             pump.become_child()
-            child(job, seccomp, space)
+            child(job, seccomp, space, command)
         finally:
             os._exit(70)
     pump.become_parent()
@@ -416,19 +433,65 @@ def run_test(job: dict[str, Any], seccomp: bytes, identity: int, size: int) -> b
     _, status, usage = os.wait4(pid, 0)
     wall = time.monotonic() - started
     survivors = kill_all()
-    out, err, result = pump.close()
-    cpu = usage.ru_utime + usage.ru_stime
-    loaded = result[:1] == b"L"
-    if loaded:
+    streams = pump.close()
+    header: dict[str, Any] = {"cpu": usage.ru_utime + usage.ru_stime, "wall": wall, "survivors": survivors}
+    header["stderr"] = streams[1].decode("utf-8", "replace")
+    return header, ended, status, oom_kills() > kills, streams
+
+
+def build(job: dict[str, Any], seccomp: bytes) -> None:
+    """Write the source, run the build command, and keep in the job what it left, or why it failed."""
+    toolchain = job["toolchain"]
+    with open(os.path.join(SCRATCH, toolchain["file"]), "w", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(job["source"])
+    if toolchain["build"]:
+        header, ended, status, oom, streams = attempt(job | BUILD, seccomp, 0, [CHATTER, CHATTER, 4096], toolchain["build"])
+        if ended or status or oom:
+            reason = "out of memory" if oom else ended or f"exit code {os.waitstatus_to_exitcode(status)}"
+            text = header["stderr"] or streams[0][-TAIL:].decode("utf-8", "replace")
+            job["broken"] = f"the build failed ({reason}): {text[:800]}"
+    files = {}
+    for folder, _, names in os.walk(SCRATCH):
+        for path in (os.path.join(folder, name) for name in names):
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as kept:
+                    files[path] = (os.stat(path).st_mode & 0o777, kept.read(FILE_BYTES))
+    if sum(len(data) for _, data in files.values()) > FILE_BYTES:
+        job["broken"] = f"the build left more than {FILE_BYTES >> 20} MB"
+    job["files"] = files
+
+
+def put_back(files: dict[str, tuple[int, bytes]]) -> None:
+    """Lay the build's files into the empty scratch folder."""
+    for path, (mode, data) in files.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+        os.chmod(path, mode)
+
+
+def run_test(job: dict[str, Any], seccomp: bytes, identity: int, size: int) -> bool:
+    """Run one test in a fresh child and send its frame; return False when this sandbox must not be used again."""
+    if "broken" in job:
+        swallow(size)
+        send({"id": identity, "verdict": "exception", "detail": job["broken"], "stderr": "", "loaded": False,
+              "cpu": 0.0, "wall": 0.0, "clean": True})  # fmt: skip
+        return True
+    is_function, cap, toolchain = job["entry"] is not None, job["output"], job["toolchain"]
+    caps = [CHATTER if is_function else cap, CHATTER, cap + 2 if is_function else 4096]
+    if toolchain:
+        put_back(job["files"])
+    header, ended, status, oom, (out, _, result) = attempt(job, seccomp, size, caps, toolchain["run"] if toolchain else None)
+    loaded = result[:1] == b"L" or bool(toolchain)
+    if result[:1] == b"L":
         result = result[1:]
-    header: dict[str, Any] = {"id": identity, "cpu": cpu, "wall": wall, "loaded": loaded, "survivors": survivors}
-    header["stderr"] = err.decode("utf-8", "replace")
-    verdict, detail, answer = judge_end(job, ended, status, cpu, result, oom_kills() > kills)
+    if toolchain and not result and status == 0:
+        result = b"A"
+    verdict, detail, answer = judge_end(job, ended, status, header["cpu"], result, oom)
     if verdict is None and not is_function:
         answer = out
-    header["verdict"], header["detail"] = verdict, detail
     clean = clean_scratch()
-    send(header | {"clean": clean}, answer)
+    send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": clean}, answer)
     return clean
 
 
@@ -476,6 +539,11 @@ def main() -> int:
     seccomp = build_filter()
     send({"ready": 1})
     job = json.loads(read_exactly(*struct.unpack(">I", read_exactly(4))))
+    if job["toolchain"]:
+        build(job, seccomp)
+        if not clean_scratch():
+            return 1
+    send({"built": "broken" not in job})
     while run_test(job, seccomp, *struct.unpack(">II", read_exactly(8))):
         pass
     return 0

@@ -53,6 +53,12 @@ def test_replies(kind):
         assert [answer.source for answer in answers] == [program + "\n" for program in expected]
 
 
+def test_other_languages_have_their_own_tags():
+    text = "```python\nx\n```\n```c++\nint main() {}\n```\n```js\n1\n```"
+    assert [answer.source for answer in parse(text, 3, "cpp")] == ["int main() {}\n"]
+    assert [answer.source for answer in parse(text, 3, "javascript")] == ["1\n"]
+
+
 @given(st.text())
 def test_any_text_gives_at_least_one_answer(text):
     assert 1 <= len(parse(text, 3, "python", "f")) <= 3
