@@ -37,6 +37,67 @@ def rows(folder, query):
         connection.close()
 
 
+def containers_of(url, pid):
+    client = docker.APIClient(base_url=url, version="auto")
+    try:
+        found = client.containers(all=True, filters={"label": OWNER_LABEL})
+        return [one for one in found if one["Labels"][OWNER_LABEL].split(":")[2] == str(pid)]
+    finally:
+        client.close()
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.25)
+    return False
+
+
+def completions_in(run):
+    try:
+        return rows(run, "select count(*) from completion")[0][0]
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_kill_9_then_a_dead_engine_then_the_end(docker_url, image, tmp_path):
+    """A run with its own server: killed in mid-generation, resumed, its engine killed, and it ends normally.
+
+    It stands before the first test that uses the warm server, which would take a core from it even when idle.
+    """
+    run = tmp_path / "run"
+    command = [*EVOLVE, "run", str(ROOT / "problems/csv_line"), "--out", str(run), "--model", "smollm2-135m-instruct"]
+    shape = ["--budget", "48", "-P", "4", "-G", "3", "-m", "1", "--sampling", "max_tokens=150", "--seed", "3"]
+    process = subprocess.Popen([*command, *shape])
+    assert wait_for(lambda: completions_in(run) >= 5, 300)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert any("vllm" in " ".join(one.cmdline()).lower() for one in family)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = rows(run, "select id, prompt_id, position, text from completion order by id")
+    assert wait_for(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), 20)
+    assert wait_for(lambda: not containers_of(docker_url, process.pid), 10)
+
+    again = subprocess.Popen([*EVOLVE, "resume", str(run)])
+    assert wait_for(lambda: completions_in(run) > len(before), 300)
+    engines = [one for one in psutil.Process(again.pid).children(recursive=True) if "EngineCore" in " ".join(one.cmdline())]
+    assert engines
+    second = evolve("resume", run)
+    assert second.returncode == 2
+    assert "Another process" in " ".join(second.stderr.split())
+    for one in engines:
+        one.kill()
+    assert again.wait(500) == 0
+    assert rows(run, "select id, prompt_id, position, text from completion order by id")[: len(before)] == before
+    assert rows(run, "select status from run") == [("finished",)]
+    assert rows(run, "select count(*) from program where completion_id is not null")[0][0] >= 48
+    assert rows(run, "select count(*) from prompt p where completions != (select count(*) from completion where "
+                     "prompt_id = p.id)") == [(0,)]  # fmt: skip
+    assert rows(run, "pragma integrity_check") == [("ok",)]
+
+
 @pytest.fixture(scope="module")
 def server(docker_url, image):
     """One warm server with the default model, as `evolve mutator serve` gives it."""
@@ -130,64 +191,6 @@ def test_humaneval_is_solved_and_confirmed(server, tmp_path):
         assert (done.returncode == 0) is program["solved"]
         confirmed.append(program["confirmed"])
     assert any(confirmed)
-
-
-def containers_of(url, pid):
-    client = docker.APIClient(base_url=url, version="auto")
-    try:
-        found = client.containers(all=True, filters={"label": OWNER_LABEL})
-        return [one for one in found if one["Labels"][OWNER_LABEL].split(":")[2] == str(pid)]
-    finally:
-        client.close()
-
-
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.25)
-    return False
-
-
-def completions_in(run):
-    try:
-        return rows(run, "select count(*) from completion")[0][0]
-    except sqlite3.OperationalError:
-        return 0
-
-
-def test_kill_9_then_a_dead_engine_then_the_end(docker_url, image, tmp_path):
-    """A run with its own server: killed in mid-generation, resumed, its engine killed, and it ends normally."""
-    run = tmp_path / "run"
-    command = [*EVOLVE, "run", str(ROOT / "problems/csv_line"), "--out", str(run), "--model", "smollm2-135m-instruct"]
-    shape = ["--budget", "48", "-P", "4", "-G", "3", "-m", "1", "--sampling", "max_tokens=150", "--seed", "3"]
-    process = subprocess.Popen([*command, *shape])
-    assert wait_for(lambda: completions_in(run) >= 5, 300)
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert any("vllm" in " ".join(one.cmdline()).lower() for one in family)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    before = rows(run, "select id, prompt_id, position, text from completion order by id")
-    assert wait_for(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), 20)
-    assert wait_for(lambda: not containers_of(docker_url, process.pid), 10)
-
-    again = subprocess.Popen([*EVOLVE, "resume", str(run)])
-    assert wait_for(lambda: completions_in(run) > len(before), 300)
-    engines = [one for one in psutil.Process(again.pid).children(recursive=True) if "EngineCore" in " ".join(one.cmdline())]
-    assert engines
-    second = evolve("resume", run)
-    assert second.returncode == 2
-    assert "Another process" in " ".join(second.stderr.split())
-    for one in engines:
-        one.kill()
-    assert again.wait(500) == 0
-    assert rows(run, "select id, prompt_id, position, text from completion order by id")[: len(before)] == before
-    assert rows(run, "select status from run") == [("finished",)]
-    assert rows(run, "select count(*) from program where completion_id is not null")[0][0] >= 48
-    assert rows(run, "select count(*) from prompt p where completions != (select count(*) from completion where "
-                     "prompt_id = p.id)") == [(0,)]  # fmt: skip
-    assert rows(run, "pragma integrity_check") == [("ok",)]
 
 
 def test_check_and_doctor(server):
