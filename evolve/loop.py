@@ -166,6 +166,7 @@ class Search:
         Raises:
             EvolveError, SandboxError: a fault of the machine; the run can be resumed.
         """
+        self._started = time.monotonic()
         unfinished = self._database.open_prompts()
         while self.reason() is None:
             opened = unfinished or self._next_prompts()
