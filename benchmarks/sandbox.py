@@ -22,6 +22,9 @@ from typing import Any
 
 import docker
 
+# This folder holds a sandbox.py, which must not be taken for the package `sandbox`.
+sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
+
 from evolve.compose import engine
 from sandbox.base import Limits, Program
 from sandbox.docker import DockerSandbox
