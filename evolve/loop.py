@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -349,8 +349,3 @@ class Search:
         results = await self._scorer.hidden(source)
         self._database.record_hidden(program, results)
         return self._solved is not None and all(result.score >= 1 for result in results)
-
-
-def stored(options: Options) -> dict[str, Any]:
-    """Return options as the database keeps them."""
-    return asdict(options)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy import event
 from evolve import problem as problems
 from evolve.database import Database
 from evolve.errors import BadInput, DatabaseError, MutatorError
-from evolve.loop import Options, Reason, Search, stored
+from evolve.loop import Options, Reason, Search
 from evolve.report import Report
 from evolve.scoring import Scorer
 from evolve.scripted import ScriptedMutator
@@ -35,13 +36,13 @@ class Run:
         self.options = Options(**{"prompts": 2, "completions": 2, "answers": 2, "candidates": 12} | options)
         self.sandbox = InProcessSandbox()
         state = np.random.default_rng(seed).bit_generator.state
-        Database.create(folder, self.problem, {"search": stored(self.options)}, seed, state).close()
+        Database.create(folder, self.problem, {"search": asdict(self.options)}, seed, state).close()
 
     async def go(self, mutator, **changes):
         database = Database.open(self.folder)
         try:
             scorer = Scorer(self.problem, self.sandbox, database.known)
-            options = Options(**stored(self.options) | changes)
+            options = Options(**asdict(self.options) | changes)
             self.search = Search(self.problem, options, database, scorer, "scripted")
             await self.search.begin()
             await self.search.run(mutator)
