@@ -65,6 +65,8 @@ class BubblewrapBackend:
     """Starts bubblewrap processes; see `BubblewrapSandbox`."""
 
     faults: tuple[type[Exception], ...] = (OSError, SandboxError)
+    fatal: frozenset[str] = frozenset()
+    reuse = False
 
     def __init__(self, root: Path, limits: Limits):
         self._root = root
@@ -99,6 +101,10 @@ class BubblewrapBackend:
                 group.remove()
             raise
         return Wrapped(process, group)
+
+    async def answers(self) -> bool:
+        """There is no engine that could fail to."""
+        return True
 
     async def close(self) -> None:
         """Nothing is held."""

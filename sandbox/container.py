@@ -1,4 +1,4 @@
-"""One-shot Docker containers: how they are bounded, started, attached, removed, and found when their owner is dead."""
+"""Docker containers as sandboxes: how they are bounded, started, attached, removed, and found when their owner is dead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from sandbox.base import Limits, SandboxError
 
 OWNER_LABEL = "vector-evolve.owner"
 RUN_LABEL = "vector-evolve.run"
-RUNNER = "/opt/vector-evolve/runner.py"
+HOME = "/opt/vector-evolve"
+GVISOR = "runsc"
+RUNNER = f"{HOME}/guest/runner.py"
 SUPERVISOR_MB = 128
 """Memory of the container beyond a program's limit: the supervisor with numpy loaded, and the test's copy of it."""
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
@@ -37,29 +40,55 @@ def owner_label(pid: int | None = None) -> str:
     return f"{boot}:{namespace}:{pid}:{started}"
 
 
-def host_config(client: docker.APIClient, limits: Limits, builds: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the containers of one pool are made.
+
+    Attributes:
+        image: id of a sandbox image.
+        limits: of each test.
+        labels: of the containers.
+        builds: programs are built, so that /tmp is larger and files in it may be executed.
+        root: the supervisor is root, to give each program a user of its own.
+        reuse: a container serves one program after the other; needs `root`.
+        runtime: name of an OCI runtime of the engine, such as `runsc`; None for its default.
+    """
+
+    image: str
+    limits: Limits
+    labels: dict[str, str]
+    builds: bool = False
+    root: bool = False
+    reuse: bool = False
+    runtime: str | None = None
+
+
+def host_config(client: docker.APIClient, recipe: Recipe) -> dict[str, Any]:
     """Return Docker's HostConfig of a sandbox: no network, no capability, nothing writable but a small /tmp.
 
-    What a build leaves there must be executable, and there must be room for it.
+    A supervisor that is root keeps what it needs to change users, to kill them and to empty /tmp. gVisor counts its own
+    threads as processes.
     """
-    memory = (limits.memory_mb + SUPERVISOR_MB) << 20
+    memory = (recipe.limits.memory_mb + SUPERVISOR_MB) << 20
     config: dict[str, Any] = client.create_host_config(
         network_mode="none",
         read_only=True,
         cap_drop=["ALL"],
+        cap_add=["SETUID", "SETGID", "KILL", "DAC_OVERRIDE"] if recipe.root else [],
         security_opt=["no-new-privileges"],
-        pids_limit=64,
+        pids_limit=1024 if recipe.runtime else 64,
         mem_limit=memory,
         memswap_limit=memory,
         nano_cpus=1_000_000_000,
         ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"),
-        tmpfs={"/tmp": f"{'exec,size=96m' if builds else 'noexec,size=16m'},nosuid,nodev"},
+        tmpfs={"/tmp": f"{'exec,size=96m' if recipe.builds else 'noexec,size=16m'},nosuid,nodev"},
         ulimits=[
             docker.types.Ulimit(name="core", soft=0, hard=0),
             docker.types.Ulimit(name="nofile", soft=256, hard=256),
         ],
         auto_remove=True,
+        runtime=recipe.runtime,
     )
     return config
 
@@ -77,31 +106,23 @@ class Container:
         self._raw = bytearray()
 
     @classmethod
-    def start(
-        cls,
-        client: docker.APIClient,
-        image: str,
-        limits: Limits,
-        builds: bool,
-        labels: dict[str, str],
-        threads: Executor,
-    ) -> Container:
+    def start(cls, client: docker.APIClient, recipe: Recipe, threads: Executor) -> Container:
         """Create, attach and start a container (blocking; about 0.15 s). The supervisor is not awaited.
 
         `detach=False` makes Docker set StdinOnce: when this process dies, stdin closes, the supervisor ends and
         AutoRemove takes the container away.
         """
         created = client.create_container(
-            image,
-            command=["python3", "-I", RUNNER],
-            user="65534:65534",
+            recipe.image,
+            command=["python3", "-I", RUNNER, *(["reuse"] if recipe.reuse else [])],
+            user="0:0" if recipe.root else "65534:65534",
             stdin_open=True,
             detach=False,
-            network_disabled=True,
+            network_disabled=recipe.runtime is None,  # gVisor insists on a network namespace, if an empty one
             working_dir="/tmp",
             environment=ENVIRONMENT,
-            labels=labels,
-            host_config=host_config(client, limits, builds),
+            labels=recipe.labels,
+            host_config=host_config(client, recipe),
         )
         identity = created["Id"]
         try:

@@ -1,8 +1,12 @@
 """The default sandbox: a pool of pre-started, hardened, one-shot containers, one per candidate.
 
 Protected: the host and its network, other candidates, the run's data, and the machine's CPU, memory and disk. Not
-protected: against a fault of the shared kernel (use a virtual machine or gVisor for that), and a program may always give
+protected: against a fault of the shared kernel (use gVisor or a virtual machine for that), and a program may always give
 an answer that it did not compute.
+
+`reuse` serves one candidate after the other in the same container, each as a user of its own: much cheaper where scoring,
+not the model, bounds a run, and weaker, because candidates share the container's kernel objects. `runtime="runsc"` puts
+gVisor's kernel between the candidate and the host's.
 """
 
 from __future__ import annotations
@@ -13,24 +17,33 @@ from concurrent.futures import ThreadPoolExecutor
 import docker
 
 from sandbox.base import EngineUnavailable, Limits, SandboxError
-from sandbox.container import OWNER_LABEL, RUN_LABEL, SUPERVISOR_MB, Container, EngineErrors, owner_label, reap
+from sandbox.container import (
+    GVISOR,
+    OWNER_LABEL,
+    RUN_LABEL,
+    SUPERVISOR_MB,
+    Container,
+    EngineErrors,
+    Recipe,
+    owner_label,
+    reap,
+)
 from sandbox.pool import PooledSandbox
 
 
 class DockerBackend:
-    """Starts containers of one image; see `DockerSandbox`."""
+    """Starts containers of one recipe; see `DockerSandbox`."""
 
-    level = "docker-oneshot"
     gaps: frozenset[str] = frozenset()
     faults: tuple[type[Exception], ...] = (*EngineErrors, SandboxError)
 
-    def __init__(self, base_url: str, image: str, limits: Limits, size: int, run: str, builds: bool):
+    def __init__(self, base_url: str, recipe: Recipe, size: int):
+        self.level = f"docker-{recipe.runtime or ('reuse' if recipe.reuse else 'oneshot')}"
+        self.reuse = recipe.reuse
+        self.fatal = frozenset({"memory", "fork"}) if recipe.runtime == GVISOR else frozenset()
         self._base_url = base_url
-        self._image = image
-        self._limits = limits
-        self._builds = builds
-        self._labels = {OWNER_LABEL: owner_label(), RUN_LABEL: run}
-        self._threads = ThreadPoolExecutor(max_workers=2 * size + 2, thread_name_prefix="docker")
+        self._recipe = recipe
+        self._threads = ThreadPoolExecutor(max_workers=2 * size + 3, thread_name_prefix="docker")
         self._client: docker.APIClient | None = None
 
     async def open(self) -> None:
@@ -45,16 +58,16 @@ class DockerBackend:
 
     async def start(self) -> Container:
         """Start one container."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads,
-            Container.start,
-            self._client,
-            self._image,
-            self._limits,
-            self._builds,
-            self._labels,
-            self._threads,
-        )
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, Container.start, self._client, self._recipe, self._threads)
+
+    async def answers(self) -> bool:
+        """Return whether the engine answers."""
+        assert self._client is not None
+        try:
+            return bool(await asyncio.get_running_loop().run_in_executor(self._threads, self._client.ping))
+        except EngineErrors:
+            return False
 
     async def close(self) -> None:
         """Close the connections."""
@@ -74,6 +87,8 @@ class DockerSandbox(PooledSandbox):
         run: name of the run, a label on its containers.
         patience: seconds for which a failing engine is asked again before a `SandboxError` is raised.
         builds: whether programs are built (`Toolchain.build`): a larger /tmp that files may be executed from.
+        reuse: whether a container serves one candidate after the other.
+        runtime: an OCI runtime that the engine knows, such as `runsc`.
     """
 
     def __init__(
@@ -85,6 +100,10 @@ class DockerSandbox(PooledSandbox):
         run: str = "",
         patience: float = 60.0,
         builds: bool = False,
+        reuse: bool = False,
+        runtime: str | None = None,
     ):
-        backend = DockerBackend(base_url, image, limits, size, run, builds)
+        labels = {OWNER_LABEL: owner_label(), RUN_LABEL: run}
+        recipe = Recipe(image, limits, labels, builds, reuse or runtime is not None, reuse, runtime)
+        backend = DockerBackend(base_url, recipe, size)
         super().__init__(backend, limits, size, limits.memory_mb + SUPERVISOR_MB, patience)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,9 +14,10 @@ from pathlib import Path
 import docker
 
 from sandbox.base import EngineUnavailable
-from sandbox.container import EngineErrors
+from sandbox.container import GVISOR, EngineErrors
 
 START_SECONDS = 60
+GVISOR_RUNTIME = {"runtimeArgs": ["--network=none"]}
 
 
 class Engine:
@@ -67,10 +69,14 @@ class Engine:
         say(f"starting dockerd in {self._folder}")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pidfile.unlink(missing_ok=True)
+        gvisor = {GVISOR: GVISOR_RUNTIME | {"path": shutil.which(GVISOR)}} if shutil.which(GVISOR) else {}
+        config = self._folder / "daemon.json"
+        config.write_text(json.dumps({"runtimes": gvisor}))
         with (self._folder / "dockerd.log").open("ab") as log:
             process = subprocess.Popen(
                 ["dockerd", "--data-root", str(self._folder / "data"), "--exec-root", str(self._folder / "exec"),
-                 "--host", self.own_url, "--pidfile", str(self._pidfile)],
+                 "--host", self.own_url, "--pidfile", str(self._pidfile),
+                 "--config-file", str(config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
@@ -80,6 +86,27 @@ class Engine:
                 raise EngineUnavailable(f"dockerd did not start ({self._folder / 'dockerd.log'} ends with: {tail})")
             time.sleep(0.2)
         return self.own_url
+
+    def start_gvisor(self, say: Callable[[str], None] = print) -> str:
+        """Return the URL of an engine that has gVisor's runtime, installed and started if need be (blocking).
+
+        Raises:
+            EngineUnavailable: that is not possible here.
+        """
+        if shutil.which(GVISOR) is None:
+            install([GVISOR], "gVisor", say)
+        url = self.start(say)
+        if not has_runtime(url, GVISOR) and url == self.own_url:
+            say("restarting our dockerd with gVisor's runtime")
+            self.stop()
+            url = self.start(say)
+        if not has_runtime(url, GVISOR):
+            wanted = json.dumps({"runtimes": {GVISOR: GVISOR_RUNTIME | {"path": shutil.which(GVISOR)}}})
+            raise EngineUnavailable(
+                f"The Docker engine at {url} doesn't know the runtime {GVISOR}. Add {wanted} to the engine's daemon.json "
+                "and restart the engine."
+            )
+        return url
 
     def stop(self) -> bool:
         """Stop the engine that `start` started; return False when there is none (blocking)."""
@@ -121,6 +148,15 @@ def install(packages: Sequence[str], what: str, say: Callable[[str], None]) -> N
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise EngineUnavailable(f"`{' '.join(command)}` failed: {(done.stdout + done.stderr)[-600:]}")
+
+
+def has_runtime(url: str, name: str) -> bool:
+    """Return whether the engine at `url` knows an OCI runtime."""
+    client = docker.APIClient(base_url=url, version="auto", timeout=30)
+    try:
+        return name in client.info()["Runtimes"]
+    finally:
+        client.close()
 
 
 def answers(url: str) -> bool:

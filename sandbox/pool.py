@@ -1,19 +1,30 @@
-"""A pool of one-shot sandboxes: started before a candidate arrives, used for one, destroyed after it, for any backend."""
+"""A pool of sandboxes: started before a candidate arrives, used for one, then destroyed (or re-used), for any backend."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from sandbox.base import EngineUnavailable, Limits, Outcome, Program, SandboxError, Verdict
 from sandbox.selftest import self_test
-from sandbox.wire import Guest, GuestDied, Stream
+from sandbox.wire import Guest, GuestDied, Stream, tests_job
 
 DEATHS_PER_PROGRAM = 3
+FAULTS_PER_PROGRAM = 5
+"""How often a program is run again because the machine failed under it."""
+
+PROGRAMS_PER_GUEST = 500
+"""After how many programs a re-used sandbox is replaced all the same."""
+
 READY_SECONDS = 60
+SETTLE_SECONDS = 0.3
+"""How long an engine that goes down may take to end a second sandbox after the first."""
+
+log = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
@@ -22,12 +33,16 @@ class Backend(Protocol):
     Attributes:
         level: name of the isolation, stored with every score.
         gaps: self-tests (keys of `selftest.EXPECTED`) that this isolation is known to fail, and says so.
+        fatal: self-tests in which this isolation ends as a whole, instead of the one process.
         faults: exceptions of `open` and `start` that mean that the machine, not our code, is at fault.
+        reuse: whether a sandbox may serve one program after the other.
     """
 
     level: str
     gaps: frozenset[str]
+    fatal: frozenset[str]
     faults: tuple[type[Exception], ...]
+    reuse: bool
 
     async def open(self) -> None:
         """Get ready, and end what dead owners left. Raises EngineUnavailable with advice when that can't be."""
@@ -37,13 +52,20 @@ class Backend(Protocol):
         """Start one sandbox. Raises one of `faults`."""
         ...
 
+    async def answers(self) -> bool:
+        """Return whether the engine that ends and starts sandboxes is there."""
+        ...
+
     async def close(self) -> None:
         """Release what `open` took; also after a failed `open`."""
         ...
 
 
 class PooledSandbox:
-    """Runs each candidate in a sandbox of its own that was started before the candidate arrived.
+    """Runs each candidate in a sandbox that was started before the candidate arrived.
+
+    A sandbox that dies is the program's doing only while the machine is well: the engine answers, and a sentinel, a sandbox
+    that does nothing, is alive. Otherwise the machine has failed: the program is run again, once sandboxes start again.
 
     Args:
         backend: starts sandboxes.
@@ -63,6 +85,9 @@ class PooledSandbox:
         self._ready: asyncio.Queue[Guest | SandboxError] = asyncio.Queue()
         self._background: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._sentinel: Guest | None = None
+        self._generation = 0
+        self._checking = asyncio.Lock()
 
     @property
     def level(self) -> str:
@@ -79,7 +104,8 @@ class PooledSandbox:
             await self._backend.open()
             for _ in range(self._size):
                 self._in_background(self._refill())
-            await self_test(self, self._memory_mb, self._backend.gaps)
+            self._sentinel = await self._start()
+            await self_test(self, self._memory_mb, self._backend.gaps, self._backend.fatal)
         except BaseException:
             await self._shut()
             raise
@@ -92,17 +118,22 @@ class PooledSandbox:
 
     async def run(self, program: Program, inputs: Sequence[bytes]) -> list[Outcome]:
         """See `Sandbox.run`. Waiting candidates are served in the order of their arrival."""
-        async with self._slots:
+        async with self.slot():
             tests = _Tests(self, program)
             try:
                 return [await tests.run(index, data) for index, data in enumerate(inputs)]
             finally:
-                tests.release()
+                await tests.release()
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """Wait for the turn of one more candidate."""
+        return self._slots
 
     async def take(self) -> Guest:
-        """Return a ready sandbox and have another started in its place."""
+        """Return a ready sandbox, and have another started where it won't come back."""
         while True:
-            self._in_background(self._refill())
+            if not self._backend.reuse or self._ready.empty():
+                self._in_background(self._refill())
             guest = await self._ready.get()
             if isinstance(guest, SandboxError):
                 raise guest
@@ -110,31 +141,71 @@ class PooledSandbox:
                 return guest
             self.discard(guest)
 
+    async def give_back(self, guest: Guest) -> None:
+        """Take back a sandbox whose program is done."""
+        if self._backend.reuse and guest.programs < PROGRAMS_PER_GUEST and self._ready.qsize() < self._size:
+            if await guest.reset():
+                self._ready.put_nowait(guest)
+                return
+            self._in_background(self._refill())
+        self.discard(guest)
+
     def discard(self, guest: Guest) -> None:
         """Destroy a sandbox in the background."""
-        self._in_background(guest.destroy())
+        self._in_background(self._destroy(guest))
+
+    async def blame(self, guest: Guest) -> bool:
+        """Return whether the death of `guest` is its program's doing; if not, wait until sandboxes can be started again.
+
+        Raises:
+            EngineUnavailable: they can't be, for `patience` seconds.
+        """
+        async with self._checking:
+            if guest.generation < self._generation:
+                return False
+            await asyncio.sleep(SETTLE_SECONDS)
+            assert self._sentinel is not None
+            if self._sentinel.alive() and await self._backend.answers():
+                return True
+            log.warning("the sandbox engine has failed or been restarted; waiting for it")
+            self._generation += 1
+            self.discard(self._sentinel)
+            self._sentinel = await self._start()
+            return False
+
+    async def _destroy(self, guest: Guest) -> None:
+        try:
+            await guest.destroy()
+        except self._backend.faults as error:  # it ends with its stdin; the next start's reaper removes what is left
+            log.warning("a sandbox could not be removed: %s", error)
 
     async def _refill(self) -> None:
         """Put one ready sandbox into the queue, or, after `patience` seconds of failures, the reason."""
+        try:
+            self._ready.put_nowait(await self._start())
+        except EngineUnavailable as error:
+            self._ready.put_nowait(error)
+
+    async def _start(self) -> Guest:
+        """Return one ready sandbox. Raises EngineUnavailable after `patience` seconds of failures."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._patience
         delay = 0.2
         faults: tuple[type[Exception], ...] = (*self._backend.faults, GuestDied)
         while True:
+            generation = self._generation
             try:
-                guest = Guest(await self._backend.start())
+                guest = Guest(await self._backend.start(), generation)
                 try:
                     await guest.ready(READY_SECONDS)
                 except BaseException:
                     self.discard(guest)
                     raise
-                self._ready.put_nowait(guest)
-                return
+                return guest
             except faults as error:
                 if self._closing or clock() > deadline:
                     text = f"No sandbox could be started for {self._patience:.0f} s: {error}. See `evolve doctor`."
-                    self._ready.put_nowait(EngineUnavailable(text))
-                    return
+                    raise EngineUnavailable(text) from error
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 5.0)
 
@@ -146,14 +217,17 @@ class PooledSandbox:
     async def _shut(self) -> None:
         """Wait for what is under way and destroy what is left."""
         self._closing = True
-        while self._background:
-            await asyncio.gather(*self._background, return_exceptions=True)
-        while not self._ready.empty():
-            guest = self._ready.get_nowait()
-            if isinstance(guest, Guest):
-                with suppress(*self._backend.faults):  # the engine may be gone; the end of stdin ends the sandbox then
-                    await guest.destroy()
-        await self._backend.close()
+        if self._sentinel is not None:
+            self.discard(self._sentinel)
+        try:
+            while self._background or not self._ready.empty():
+                await asyncio.gather(*self._background)
+                while not self._ready.empty():
+                    guest = self._ready.get_nowait()
+                    if isinstance(guest, Guest):
+                        self.discard(guest)
+        finally:
+            await self._backend.close()
 
 
 class _Tests:
@@ -161,37 +235,56 @@ class _Tests:
 
     def __init__(self, pool: PooledSandbox, program: Program):
         self._pool = pool
-        self._program = program
+        self._job = tests_job(program, pool.limits)
         self._guest: Guest | None = None
         self._deaths = 0
+        self._faults = 0
 
     async def run(self, index: int, data: bytes) -> Outcome:
-        """Run one test. A death is the program's only when it happens again in a fresh sandbox."""
+        """Run one test. A death is the program's only when it happens again in a fresh sandbox of a machine that is well."""
         if self._deaths >= DEATHS_PER_PROGRAM:
             return Outcome(Verdict.NOT_RUN, detail=f"the program took {self._deaths} sandboxes down before")
-        reason = ""
-        for _ in range(2):
+        deaths = 0
+        while True:
             try:
                 outcome = await self._once(index, data)
                 if outcome.verdict is Verdict.TIMEOUT and outcome.cpu_seconds < 0.1 * self._pool.limits.wall:
                     outcome = await self._once(index, data)  # a machine under load lets innocents time out
                 return outcome
             except GuestDied as death:
-                reason = str(death)
-                self.release()
-        self._deaths += 1
-        return Outcome(Verdict.KILLED, detail=f"the sandbox died in this test, twice: {reason}"[:1000])
+                if await self._blame(death):
+                    deaths += 1
+                if deaths == 2:
+                    self._deaths += 1
+                    return Outcome(Verdict.KILLED, detail=f"the sandbox died in this test, twice: {death}"[:1000])
+
+    async def release(self) -> None:
+        """Let the sandbox go."""
+        guest, self._guest = self._guest, None
+        if guest is not None:
+            await self._pool.give_back(guest)
 
     async def _once(self, index: int, data: bytes) -> Outcome:
         if self._guest is None:
             self._guest = await self._pool.take()
-            await self._guest.load(self._program, self._pool.limits)
+            await self._guest.load(self._job)
         outcome, usable = await self._guest.test(index, data, self._pool.limits)
         if not usable:
-            self.release()
+            self._drop()
         return outcome
 
-    def release(self) -> None:
+    async def _blame(self, death: GuestDied) -> bool:
+        guest = self._guest
+        assert guest is not None
+        self._drop()
+        if await self._pool.blame(guest):
+            return True
+        self._faults += 1
+        if self._faults >= FAULTS_PER_PROGRAM:
+            raise SandboxError(f"The sandbox engine failed {self._faults} times under one program: {death}")
+        return False
+
+    def _drop(self) -> None:
         """Throw the sandbox away."""
         if self._guest is not None:
             self._pool.discard(self._guest)

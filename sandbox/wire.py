@@ -1,4 +1,4 @@
-"""The wire to the supervisor inside a sandbox (`guest/runner.py`), over whatever stream of bytes a backend has.
+"""The wire to the supervisor inside a sandbox (`guest/supervisor.py`), over whatever stream of bytes a backend has.
 
 Everything that comes out is untrusted: frames are sized, numbered and bounded in time, and a violation ends the sandbox.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -19,6 +20,10 @@ GRACE_SECONDS = 20.0
 
 BUILD_SECONDS = 150.0
 """How long the host waits for a program to be built; the supervisor's own limit is shorter."""
+
+RESET_SECONDS = 5.0
+END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE
+"""In place of a test's id: the program is done; the program's process is."""
 
 
 class GuestDied(Exception):
@@ -45,16 +50,62 @@ class Stream(Protocol):
         ...
 
 
+def tests_job(program: Program, limits: Limits) -> dict[str, Any]:
+    """Return the job of running a program's tests, each in a process of its own."""
+    built = None if program.toolchain is None else asdict(program.toolchain)
+    return {"mode": "tests", "source": program.source, "entry": program.entry, "toolchain": built, **_bounds(limits)}
+
+
+def calls_job(source: str, limits: Limits) -> dict[str, Any]:
+    """Return the job of loading a Python program once and answering calls of its functions."""
+    return {"mode": "calls", "source": source, "entry": None, "toolchain": None, **_bounds(limits)}
+
+
+def evaluator_job(
+    files: dict[str, tuple[int, str]],
+    evaluator: str,
+    program: str,
+    source: str | None,
+    thresholds: list[float] | None,
+    limits: Limits,
+) -> dict[str, Any]:
+    """Return the job of calling an evaluator once.
+
+    Args:
+        files: mode and base64 content by path in the evaluator's folder.
+        evaluator: path of the evaluator in it.
+        program: name of the candidate's file.
+        source: the candidate, or None where it is separated.
+        thresholds: of the stages; None for `evaluate` alone.
+        limits: of the whole evaluation.
+    """
+    task = {"files": files, "evaluator": evaluator, "program": program, "thresholds": thresholds}
+    kind = {"mode": "evaluator", "source": source or "", "separated": source is None, "entry": None, "toolchain": None}
+    return {**kind, **task, **_bounds(limits)}
+
+
+def _bounds(limits: Limits) -> dict[str, Any]:
+    return {
+        "cpu": limits.cpu_seconds,
+        "wall": limits.wall,
+        "memory": limits.memory_mb << 20,
+        "output": limits.output_kb << 10,
+    }
+
+
 class Guest:
     """A sandbox whose supervisor waits for one program.
 
     Args:
         stream: the started sandbox.
+        generation: how often the machine had failed when it was started; see `PooledSandbox`.
     """
 
-    def __init__(self, stream: Stream):
+    def __init__(self, stream: Stream, generation: int = 0):
         self._stream = stream
         self._buffer = bytearray()
+        self.generation = generation
+        self.programs = 0
 
     def alive(self) -> bool:
         """Return False when the sandbox has already ended, as after a restart of the engine."""
@@ -73,32 +124,23 @@ class Guest:
         if header.get("ready") != 1:
             raise GuestDied("the supervisor did not introduce itself")
 
-    async def load(self, program: Program, limits: Limits) -> None:
-        """Hand the program over and wait until it is built.
+    async def load(self, job: dict[str, Any]) -> None:
+        """Hand a job over and wait until its program is built.
 
         Raises:
             GuestDied: the sandbox did not outlive that.
         """
-        job = json.dumps(
-            {
-                "source": program.source,
-                "entry": program.entry,
-                "cpu": limits.cpu_seconds,
-                "wall": limits.wall,
-                "memory": limits.memory_mb << 20,
-                "output": limits.output_kb << 10,
-                "toolchain": None if program.toolchain is None else asdict(program.toolchain),
-            }
-        ).encode()
+        self.programs += 1
+        data = json.dumps(job).encode()
         try:
             async with asyncio.timeout(BUILD_SECONDS):
-                await self._send(struct.pack(">I", len(job)) + job)
+                await self._send(struct.pack(">I", len(data)) + data)
                 await self._frame(0)  # the program is built, or can't be; its tests will tell
         except TimeoutError:
             raise GuestDied(f"the program was not built after {BUILD_SECONDS:.0f} s") from None
 
     async def test(self, identity: int, data: bytes, limits: Limits) -> tuple[Outcome, bool]:
-        """Run one test; return its outcome and whether the sandbox may run another.
+        """Run one test, or answer one call; return its outcome and whether the sandbox may run another.
 
         Raises:
             GuestDied: no valid frame came, for whatever reason.
@@ -109,6 +151,75 @@ class Guest:
                 header, answer = await self._frame(limits.output_kb << 10)
         except TimeoutError:
             raise GuestDied("no frame in time") from None
+        return self._outcome(identity, header, answer)
+
+    async def evaluate(self, answer_call: Callable[[int, bytes | None], Awaitable[bytes]], limits: Limits) -> Outcome:
+        """Let the loaded evaluator run; return what it gave.
+
+        Args:
+            answer_call: given the number of an instance of the candidate and a request, returns the answer; given None in
+                place of a request, ends that instance. Calls of several instances may overlap.
+            limits: of the evaluation.
+
+        Raises:
+            GuestDied: no valid frame came, for whatever reason; also raised by `answer_call`.
+        """
+        calls: set[asyncio.Task[Any]] = set()
+        try:
+            async with asyncio.timeout(limits.wall + GRACE_SECONDS):
+                await self._send(struct.pack(">II", 0, 0))
+                while True:
+                    frame = asyncio.create_task(self._frame(limits.output_kb << 10))
+                    calls.add(frame)
+                    while not frame.done():
+                        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+                        calls -= done
+                        for call in done - {frame}:
+                            call.result()
+                    header, data = frame.result()
+                    number = header.get("call", header.get("closed"))
+                    if number is None:
+                        return self._outcome(0, header, data)[0]
+                    if type(number) is not int or not 0 < number < END:
+                        raise GuestDied("a malformed frame")
+                    request = data if "call" in header else None
+                    calls.add(asyncio.create_task(self._answer(answer_call, number, request)))
+        except TimeoutError:
+            raise GuestDied("no frame in time") from None
+        finally:
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _answer(
+        self, answer_call: Callable[[int, bytes | None], Awaitable[bytes]], number: int, request: bytes | None
+    ) -> None:
+        answer = await answer_call(number, request)
+        if request is not None:
+            await self._send(struct.pack(">II", number, len(answer)) + answer)
+
+    async def close_calls(self) -> bool:
+        """End the program that answers calls; return whether the sandbox may load it anew."""
+        return (await self._control(CLOSE)).get("clean") is True
+
+    async def reset(self) -> bool:
+        """Make the sandbox ready for another program; return False when it isn't."""
+        return "reset" in await self._control(END)
+
+    async def destroy(self) -> None:
+        """End the sandbox."""
+        await self._stream.destroy()
+
+    async def _control(self, identity: int) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(RESET_SECONDS):
+                await self._send(struct.pack(">II", identity, 0))
+                return (await self._frame(0))[0]
+        except (TimeoutError, GuestDied):
+            return {}
+
+    @staticmethod
+    def _outcome(identity: int, header: dict[str, Any], answer: bytes) -> tuple[Outcome, bool]:
         try:
             if header["id"] != identity:
                 raise GuestDied("a frame for another test")
@@ -125,10 +236,6 @@ class Guest:
         except (KeyError, ValueError, TypeError) as error:
             raise GuestDied(f"a malformed frame: {error!r}") from None
         return outcome, header.get("clean") is True
-
-    async def destroy(self) -> None:
-        """End the sandbox."""
-        await self._stream.destroy()
 
     async def _send(self, data: bytes) -> None:
         try:

@@ -19,7 +19,7 @@ from pathlib import Path
 import docker
 
 from sandbox.base import EngineUnavailable
-from sandbox.container import EngineErrors
+from sandbox.container import HOME, EngineErrors
 
 REPOSITORY = "vector-evolve-sandbox"
 PUBLIC_BASE = ("debian", "bookworm-slim")
@@ -29,8 +29,8 @@ Say = Callable[[str], None]
 
 def image_tag(packages: Sequence[str] = ()) -> str:
     """Return the name of the image with these Debian packages beside Python and numpy."""
-    digest = hashlib.sha256(_runner() + _dockerfile() + " ".join(sorted(packages)).encode()).hexdigest()[:12]
-    return f"{REPOSITORY}:{digest}"
+    content = [*guest_files().items(), ("Dockerfile", _dockerfile()), ("packages", " ".join(sorted(packages)).encode())]
+    return f"{REPOSITORY}:{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}"
 
 
 def find_image(client: docker.APIClient, packages: Sequence[str] = ()) -> str | None:
@@ -63,8 +63,11 @@ def ensure_image(client: docker.APIClient, packages: Sequence[str] = (), say: Sa
     return built
 
 
-def _runner() -> bytes:
-    return files("sandbox").joinpath("guest/runner.py").read_bytes()
+def guest_files() -> dict[str, bytes]:
+    """Return what the image holds of ours, by path under `HOME`: the supervisor, and the `openevolve` of evaluators."""
+    guest = Path(str(files("sandbox").joinpath("guest")))
+    found = {f"guest/{path.name}": path.read_bytes() for path in sorted(guest.glob("*.py"))}
+    return found | {f"openevolve/{path.name}": path.read_bytes() for path in sorted(guest.glob("openevolve/*.py"))}
 
 
 def _dockerfile() -> bytes:
@@ -73,7 +76,8 @@ def _dockerfile() -> bytes:
 
 def _build(client: docker.APIClient, base: str, packages: Sequence[str], tag: str) -> None:
     context = io.BytesIO()
-    parts = {"Dockerfile": _dockerfile(), "runner.py": _runner(), "sandbox-image": tag.encode()}
+    home = guest_files() | {"sandbox-image": tag.encode()}
+    parts = {"Dockerfile": _dockerfile()} | {f"home/{name}": data for name, data in home.items()}
     with tarfile.open(fileobj=context, mode="w") as archive:
         for name, data in parts.items():
             entry = tarfile.TarInfo(name)
@@ -180,10 +184,10 @@ def ensure_root(cache: Path, packages: Sequence[str] = (), say: Say = print) -> 
     partial = Path(tempfile.mkdtemp(prefix="root-", dir=cache))
     try:
         debootstrap(partial, packages)
-        home = partial / "opt" / "vector-evolve"
-        home.mkdir(parents=True)
-        (home / "runner.py").write_bytes(_runner())
-        (home / "sandbox-image").write_text(name)
+        home = partial / HOME.lstrip("/")
+        for path, data in (guest_files() | {"sandbox-image": name.encode()}).items():
+            (home / path).parent.mkdir(parents=True, exist_ok=True)
+            (home / path).write_bytes(data)
         partial.chmod(0o755)
         partial.rename(root)
     except BaseException:

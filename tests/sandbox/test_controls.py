@@ -20,23 +20,29 @@ CONTROLS = {
         "with contextlib.suppress(ImportError)",
         "write to the supervisor's descriptors",
     ),
-    "system calls are filtered": ("install_filter(seccomp)\n", "pass\n", "limit the supervisor"),
+    "system calls are filtered": ("    install_filter(seccomp)\n", "    pass\n", "limit the supervisor"),
     "signals don't reach PID 1": (
         "signal.signal(number, signal.SIG_DFL)",
         "signal.signal(number, signal.default_int_handler)",
         "kill the supervisor",
     ),
     "every process ends with its test": ("survivors = kill_all()", "survivors = 0", "daemon that outlives its test"),
-    "the scratch folder is emptied": ("clean = clean_scratch()", "clean = True", "state in a file"),
+    "the scratch folder is emptied": (
+        'clean = clean_scratch(self.marker)\n        send(header | {"id": identity, "loaded": loaded, "v',
+        'clean = True\n        send(header | {"id": identity, "loaded": loaded, "v',
+        "state in a file",
+    ),
 }
 
 
 @pytest.mark.parametrize("mechanism", CONTROLS)
 async def test_without_the_mechanism_the_attack_gets_through(docker_url, image, monkeypatch, mechanism):
     old, new, name = CONTROLS[mechanism]
-    source = build._runner().decode()
-    assert source.count(old) == 1
-    monkeypatch.setattr(build, "_runner", lambda: source.replace(old, new).encode())
+    files = {path: data.decode() for path, data in build.guest_files().items()}
+    (path,) = [path for path, text in files.items() if old in text]
+    assert files[path].count(old) == 1
+    files[path] = files[path].replace(old, new)
+    monkeypatch.setattr(build, "guest_files", lambda: {path: text.encode() for path, text in files.items()})
 
     async def no_self_test(*_):
         return None

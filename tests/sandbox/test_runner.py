@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.guest import runner
+from sandbox.guest import runner, seccomp, supervisor
 
 FILE = Path(runner.__file__)
 
@@ -22,18 +22,17 @@ def test_it_refuses_on_a_host(tmp_path):
 
 def test_its_destructive_step_is_inert_on_a_host(tmp_path, monkeypatch):
     (tmp_path / "keep").write_text("mine")
-    monkeypatch.setattr(runner, "SCRATCH", str(tmp_path))
-    monkeypatch.setattr(runner, "MARKER", str(tmp_path / "keep"))
+    monkeypatch.setattr(supervisor, "SCRATCH", str(tmp_path))
     assert os.getpid() != 1
-    assert runner.clean_scratch() is False
+    assert supervisor.clean_scratch(str(tmp_path / "keep")) is False
     assert (tmp_path / "keep").exists()
 
 
 def test_it_needs_only_the_standard_library():
-    code = f"import sys; sys.path.insert(0, {str(FILE.parent)!r}); import runner"
+    code = f"import sys; sys.path.insert(0, {str(FILE.parent.parent)!r}); import guest.supervisor"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_filter_is_a_whole_number_of_instructions():
-    assert len(runner.build_filter()) % 8 == 0
+    assert len(seccomp.build_filter()) % 8 == 0

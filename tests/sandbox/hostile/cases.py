@@ -52,8 +52,13 @@ CASES = [
     _case("os._exit at import", "import os\nos._exit(0)", ["exit"] * 3),
     _second("sys.exit in the function", "sys.exit(0)", "exit"),
     _case("SystemExit at import", "raise SystemExit", ["exit"] * 3),
-    _second("kill everyone", "os.kill(-1, 9)", "exception"),
-    _second("kill the supervisor", "for n in (9, 15, 19, 2, 11): os.kill(1, n)", "3"),
+    _second("kill everyone", "os.kill(-1, 9)", ("exception", "3")),
+    _second(
+        "kill the supervisor",
+        "for n in (9, 15, 19, 2, 11):\n    for pid in {1, os.getppid()}:\n        try: os.kill(pid, n)\n"
+        "        except PermissionError: pass",
+        "3",
+    ),
     _second("kill itself", "os.kill(os.getpid(), 11)", "signal"),
     _second("abort", "os.abort()", "signal"),
     _second("ctypes NULL", "import ctypes\nctypes.string_at(0)", "signal"),
@@ -116,7 +121,7 @@ CASES = [
         "daemon that outlives its test",
         "import os, time\ndef f(x):\n    if x == 1 and os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n"
         "        while True: time.sleep(0.01)\n    time.sleep(0.1)\n"
-        "    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid())]\n"
+        "    others = [p for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid(), os.getppid())]\n"
         "    return x + 1 + (len(others) if x > 1 else 0)",
         GOOD,
     ),

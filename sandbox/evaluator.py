@@ -1,0 +1,187 @@
+"""Evaluators in OpenEvolve's manner, in a sandbox; the candidate in another one (separated) or in the same process (shared).
+
+Separated, an evaluator imports a stub in the candidate's place. Each call of a function leaves the evaluator's sandbox,
+runs in the candidate's, and comes back as plain data or numeric arrays: what the candidate returns is all it can do to its
+metrics. Functions and data cross, but no callbacks, classes or generators, and the evaluator can't read the candidate's
+source.
+
+Shared, the candidate runs in the evaluator's process and can give itself any metrics; the host and other candidates are
+protected all the same. The level that is stored with a score says which it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox.base import Outcome, SandboxError, Verdict
+from sandbox.pool import FAULTS_PER_PROGRAM, PooledSandbox
+from sandbox.wire import Guest, GuestDied, calls_job, evaluator_job
+
+INSTANCES = 8
+"""Instances of one candidate that may be alive at the same time, each in a sandbox of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """An evaluator and what it needs.
+
+    Attributes:
+        files: content by path, relative to the evaluator's folder; read-only for it.
+        path: of the evaluator among them.
+        program: file name that a candidate gets.
+        thresholds: for `evaluate_stage1` and its like; None to call `evaluate`.
+        separated: see the module.
+    """
+
+    files: Mapping[str, bytes]
+    path: str = "evaluator.py"
+    program: str = "candidate_program.py"
+    thresholds: Sequence[float] | None = None
+    separated: bool = True
+
+
+class EvaluatorSandbox:
+    """Evaluates sources.
+
+    Args:
+        pool: where the evaluator and the candidate run; its limits are those of a whole evaluation, and of each call.
+        evaluator: what judges them.
+    """
+
+    def __init__(self, pool: PooledSandbox, evaluator: Evaluator):
+        self._pool = pool
+        self._evaluator = evaluator
+        self._files = {name: (0o444, base64.b64encode(data).decode()) for name, data in evaluator.files.items()}
+
+    @property
+    def level(self) -> str:
+        """Isolation of a score: the pool's, and whether the candidate shares the evaluator's process."""
+        return f"{self._pool.level}-{'separated' if self._evaluator.separated else 'shared'}"
+
+    async def evaluate(self, source: str) -> Outcome:
+        """Evaluate a source once, in fresh sandboxes.
+
+        Returns:
+            An outcome whose answer is a JSON object of `metrics`, `artifacts` and `stages`; or the verdict of an evaluation
+            that raised, hung, crashed, or gave NaN.
+
+        Raises:
+            SandboxError: the machine failed, after retries.
+        """
+        async with self._pool.slot():
+            deaths = faults = 0
+            while True:
+                candidate = _Candidate(self._pool, source)
+                guest = await self._pool.take()
+                try:
+                    return await self._once(guest, candidate, source)
+                except GuestDied as death:
+                    if await self._pool.blame(guest) and not candidate.machine_failed:
+                        deaths += 1
+                    else:
+                        faults += 1
+                    if faults >= FAULTS_PER_PROGRAM:
+                        raise SandboxError(f"The sandbox engine failed {faults} times under one program: {death}") from death
+                    if deaths == 2:
+                        detail = f"the evaluator's sandbox died, twice: {death}"[:1000]
+                        return Outcome(Verdict.KILLED, detail=detail, loaded=False)
+                finally:
+                    self._pool.discard(guest)
+                    candidate.discard()
+
+    async def _once(self, guest: Guest, candidate: _Candidate, source: str) -> Outcome:
+        evaluator = self._evaluator
+        thresholds = None if evaluator.thresholds is None else list(evaluator.thresholds)
+        text = None if evaluator.separated else source
+        await guest.load(evaluator_job(self._files, evaluator.path, evaluator.program, text, thresholds, self._pool.limits))
+        return await guest.evaluate(candidate.answer, self._pool.limits)
+
+
+class _Candidate:
+    """The candidate of one evaluation: a sandbox per instance that is alive, used again by the next."""
+
+    def __init__(self, pool: PooledSandbox, source: str):
+        self._pool = pool
+        self._source = source
+        self._instances: dict[int, Guest | None] = {}
+        self._idle: list[Guest] = []
+        self._busy: set[int] = set()
+        self.machine_failed = False
+
+    async def answer(self, number: int, request: bytes | None) -> bytes:
+        """Answer a call to an instance, or end it. See `Guest.evaluate`."""
+        if request is None:
+            await self._close(number)
+            return b""
+        try:
+            guest = await self._instance(number)
+            if guest is None:
+                return _error("the candidate's process has ended in an earlier call")
+            self._busy.add(number)
+            outcome, usable = await guest.test(number, request, self._pool.limits)
+        except _TooMany as error:
+            return _error(str(error))
+        except GuestDied as death:
+            return await self._died(number, death)
+        finally:
+            self._busy.discard(number)
+        if outcome.verdict is None:
+            return outcome.answer
+        self._instances[number] = None
+        if usable:
+            self._idle.append(guest)
+        else:
+            self._pool.discard(guest)
+        return _error(f"the candidate's process ended: {outcome.verdict}: {outcome.detail}")
+
+    def discard(self) -> None:
+        """Throw all its sandboxes away."""
+        for guest in (*self._instances.values(), *self._idle):
+            if guest is not None:
+                self._pool.discard(guest)
+        self._instances, self._idle = {}, []
+
+    async def _instance(self, number: int) -> Guest | None:
+        if number in self._instances:
+            return self._instances[number]
+        if sum(guest is not None for guest in self._instances.values()) >= INSTANCES:
+            raise _TooMany(f"the evaluator uses more than {INSTANCES} instances of the candidate at the same time")
+        if self._idle:
+            guest = self._idle.pop()
+            self._instances[number] = guest
+        else:
+            guest = await self._pool.take()
+            self._instances[number] = guest
+            await guest.load(calls_job(self._source, self._pool.limits))
+        return guest
+
+    async def _close(self, number: int) -> None:
+        guest = self._instances.pop(number, None)
+        if guest is None:
+            return
+        if number not in self._busy and await guest.close_calls():
+            self._idle.append(guest)
+        else:
+            self._pool.discard(guest)
+
+    async def _died(self, number: int, death: GuestDied) -> bytes:
+        guest = self._instances.get(number)
+        self._instances[number] = None
+        if guest is not None:
+            self._pool.discard(guest)
+            if not await self._pool.blame(guest):
+                self.machine_failed = True
+                raise death  # ends the evaluation, which starts again
+        return _error(f"the candidate's sandbox died: {death}")
+
+
+class _TooMany(Exception):
+    """The evaluator asks for more instances than it may have."""
+
+
+def _error(text: str) -> bytes:
+    """Return the answer that raises RuntimeError in the evaluator (`guest/values.py`)."""
+    return json.dumps({"dict": [["error", ["RuntimeError", text]]]}).encode()

@@ -1,0 +1,191 @@
+"""The child of a supervisor: bounds itself, runs untrusted code, reports what it gave.
+
+Everything here but `bind` runs at the mercy of that code; nothing that it reports is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import linecache
+import os
+import resource
+import signal
+import struct
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .seccomp import install_filter
+from .values import Unsupported, decode, encode
+
+FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
+RESULT = 3  # the descriptor for reports
+PR_SET_DUMPABLE = 4
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NotPlain(Exception):
+    """A returned value that is not plain data."""
+
+
+def bind(job: dict[str, Any], seccomp: bytes, space: int) -> None:
+    """Bound this process for good: memory killer first, CPU time, files, address space, user, system calls.
+
+    Args:
+        job: limits, and the user to become where the supervisor is root.
+        seccomp: filter of `seccomp.build_filter`.
+        space: address space of the interpreter itself in bytes, or 0 to leave the address space unbounded: runtimes such
+            as V8 reserve far more than they use, and the container's memory bounds them.
+    """
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root and the next write is refused
+    with open("/proc/self/oom_score_adj", "w") as adjustment:
+        adjustment.write("1000")
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    cpu = max(1, -int(-job["cpu"] // 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU names the reason, SIGKILL a second later insists
+    limits = [(resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_CORE, 0)]
+    if space:
+        limits.append((resource.RLIMIT_AS, space + job["memory"]))
+    for which, limit in limits:
+        resource.setrlimit(which, (limit, limit))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(job["user"], job["user"], job["user"])
+        os.setresuid(job["user"], job["user"], job["user"])
+    install_filter(seccomp)
+
+
+def become(command: list[str], folder: str) -> None:
+    """Turn this process into a program of another language."""
+    os.set_inheritable(RESULT, False)
+    os.chdir(folder)
+    os.execvpe(command[0], command, {"PATH": "/usr/bin:/bin", "HOME": folder, "LANG": "C.UTF-8"})
+
+
+def run(work: Callable[[dict[str, Any]], None], job: dict[str, Any]) -> int:
+    """Do `work`, report why it did not end well, and return the exit code."""
+    try:
+        work(job)
+    except SystemExit as error:
+        if work is not execute or job["entry"] is not None or error.code not in (None, 0):
+            report(b"X", f"sys.exit({error.code!r})".encode("utf-8", "replace")[:200])
+            return 1
+        sys.stdout.flush()
+        report(b"A")
+    except NotPlain as error:
+        report(b"I", str(error).encode("utf-8", "replace"))
+    except MemoryError as error:
+        report(b"M", describe(error).encode("utf-8", "replace"))
+    except BaseException as error:
+        report(b"E", describe(error).encode("utf-8", "replace"))
+    with contextlib.suppress(BaseException):
+        sys.stderr.flush()
+    return 0
+
+
+def report(kind: bytes, text: bytes = b"") -> None:
+    """Write one report to the supervisor: a letter and its text."""
+    write(kind + text)
+
+
+def write(data: bytes) -> None:
+    """Write all of `data` to the supervisor."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(RESULT, left) :]
+
+
+def describe(error: BaseException) -> str:
+    """Return the end of an exception's traceback: the last frames inside the program and the message."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "program.py"][-3:]
+    where = "".join(f"  line {f.lineno}, in {f.name}: {f.line}\n" for f in frames)
+    return where + "".join(traceback.format_exception_only(error)).strip()[-600:]
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return `value` as JSON-ready plain data; raise NotPlain for subclasses, cycles, NaN and foreign types."""
+    if depth > 64:
+        raise NotPlain("nested deeper than 64 levels, or a cycle")
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        if value != value or value in (float("inf"), float("-inf")):
+            raise NotPlain(f"{value} is not a number that JSON knows")
+        return value
+    if kind in (list, tuple):
+        return [plain(item, depth + 1) for item in value]
+    if kind is dict:
+        if any(type(key) is not str for key in value):
+            raise NotPlain("a dict key is not a string")
+        return {key: plain(item, depth + 1) for key, item in value.items()}
+    if kind.__module__ == "numpy":
+        return plain(value.tolist(), depth + 1)
+    raise NotPlain(f"returned a {kind.__name__}, which is not plain data")
+
+
+def load(source: str, name: str, before: Callable[[], None]) -> types.ModuleType:
+    """Run a program's text as a module; `before` is called when it has compiled."""
+    module = types.ModuleType(name)
+    module.__file__ = "program.py"
+    sys.modules[name] = module
+    sys.argv = ["program.py"]
+    linecache.cache["program.py"] = (len(source), None, source.splitlines(keepends=True), "program.py")
+    code = compile(source, "program.py", "exec", dont_inherit=True)
+    before()
+    exec(code, module.__dict__)
+    return module
+
+
+def execute(job: dict[str, Any]) -> None:
+    """Run the program on the input at descriptor 0; report what came out."""
+    source, entry = job["source"], job["entry"]
+    if entry is None:
+        load(source, "__main__", before=lambda: report(b"L"))
+        sys.stdout.flush()
+        report(b"A")
+        return
+    arguments = json.loads(os.fdopen(0, "rb", closefd=False).read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    function = getattr(load(source, "program", before=lambda: None), entry, None)
+    if not callable(function):
+        report(b"E", f"the program defines no function {entry}".encode())
+        return
+    report(b"L")
+    value = function(*arguments or [])
+    report(b"A", json.dumps(plain(value), allow_nan=False).encode())
+
+
+def answer_calls(job: dict[str, Any]) -> None:
+    """Load the program once and answer an evaluator's calls to it (`calls.py`) until descriptor 0 ends."""
+    requests = os.fdopen(0, "rb", closefd=False)
+    module: types.ModuleType | None = None
+    while size := requests.read(4):
+        request = decode(requests.read(*struct.unpack(">I", size)))
+        try:
+            if module is None:
+                module = load(job["source"], "program", before=lambda: None)
+            reply = encode({"value": answer_call(module, request)})
+        except Unsupported as error:
+            reply = encode({"unsupported": str(error)})
+        except BaseException as error:
+            reply = encode({"error": [type(error).__name__, str(error)[:2000], describe(error)]})
+        write(struct.pack(">I", len(reply)) + reply)
+
+
+def answer_call(module: types.ModuleType, request: dict[str, Any]) -> Any:
+    """Return what one request asks for: the module's names, or a call's value."""
+    if request["op"] == "names":
+        found: dict[str, Any] = {}
+        for name, value in vars(module).items():
+            if not name.startswith("__") and not isinstance(value, types.ModuleType):
+                with contextlib.suppress(Unsupported):
+                    found[name] = ["function"] if callable(value) else ["value", decode(encode(value))]
+        return found
+    return getattr(module, request["name"])(*request["args"], **request["keywords"])

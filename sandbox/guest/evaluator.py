@@ -1,0 +1,108 @@
+"""Calls an OpenEvolve evaluator: the module as OpenEvolve imports it, its stages, its metrics and artifacts.
+
+The facts about OpenEvolve were read in its version 0.4.0.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import numbers
+import os
+import sys
+from typing import Any
+
+from .child import NotPlain, report
+
+ARTIFACT_CHARACTERS = 20_000
+
+
+def evaluate(job: dict[str, Any]) -> None:
+    """Import the evaluator, let it judge the program, and report metrics and artifacts."""
+    folder, program, home = job["folder"], job["program"], job["home"]
+    sys.path.insert(0, home)  # the `openevolve` that evaluators import
+    os.environ["PYTHONPATH"] = home
+    path = os.path.join(folder, job["evaluator"])
+    sys.path.insert(0, os.path.dirname(path))
+    os.chdir(os.path.dirname(path))
+    spec = importlib.util.spec_from_file_location("evaluation_module", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["evaluation_module"] = module
+    spec.loader.exec_module(module)
+    report(b"L")
+    report(b"A", json.dumps(stages(module, program, job["thresholds"]), allow_nan=False).encode())
+
+
+def stages(module: Any, program: str, thresholds: list[float] | None) -> dict[str, Any]:
+    """Return what `evaluate` gives, or, with thresholds and an `evaluate_stage1`, what the stages give together.
+
+    Stage 2 runs when stage 1 passes `thresholds[0]`, stage 3 when stage 2 passes `thresholds[1]`. Later stages override
+    metrics and artifacts of earlier ones.
+    """
+    if thresholds is None or not hasattr(module, "evaluate_stage1"):
+        if not callable(getattr(module, "evaluate", None)):
+            raise NotPlain("the evaluator defines no function evaluate")
+        return result(module.evaluate(program)) | {"stages": 1}
+    found = result(module.evaluate_stage1(program)) | {"stages": 1}
+    latest = found
+    for number in (2, 3):
+        stage = getattr(module, f"evaluate_stage{number}", None)
+        if not callable(stage) or len(thresholds) < number - 1 or not passes(latest["metrics"], thresholds[number - 2]):
+            break
+        latest = result(stage(program))
+        found = {
+            "metrics": found["metrics"] | latest["metrics"],
+            "artifacts": found["artifacts"] | latest["artifacts"],
+            "stages": number,
+        }
+    return found
+
+
+def passes(metrics: dict[str, Any], threshold: float) -> bool:
+    """Return whether `combined_score`, or the mean of the numeric metrics except `error`, reaches the threshold."""
+    if "combined_score" in metrics:
+        score = metrics["combined_score"]
+        return not isinstance(score, str) and float(score) >= threshold
+    values = [float(value) for name, value in metrics.items() if name != "error" and not isinstance(value, (str, bool))]
+    return bool(values) and sum(values) / len(values) >= threshold
+
+
+def result(returned: Any) -> dict[str, Any]:
+    """Return metrics and artifacts of what an evaluator returned.
+
+    Raises:
+        NotPlain: it returned something else than a dict or an EvaluationResult, or a metric is NaN or infinite.
+    """
+    artifacts: Any = {}
+    if hasattr(returned, "metrics") and hasattr(returned, "artifacts"):
+        returned, artifacts = returned.metrics, returned.artifacts
+    if not isinstance(returned, dict):
+        raise NotPlain(
+            f"the evaluator returned a {type(returned).__name__}; expected a dict of metrics or an EvaluationResult"
+        )
+    metrics = {str(name): metric(str(name), value) for name, value in returned.items()}
+    return {"metrics": metrics, "artifacts": {str(name): text(value) for name, value in dict(artifacts or {}).items()}}
+
+
+def metric(name: str, value: Any) -> bool | float | str:
+    """Return one metric: a bool, a finite float, or the text of anything else."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Real) or hasattr(value, "dtype"):
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            return str(value)[:ARTIFACT_CHARACTERS]
+        if not math.isfinite(number):
+            raise NotPlain(f"the metric {name!r} is {number}")
+        return number
+    return str(value)[:ARTIFACT_CHARACTERS]
+
+
+def text(value: Any) -> str:
+    """Return an artifact as text, cut in the middle when it is long."""
+    whole = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    half = ARTIFACT_CHARACTERS // 2
+    return whole if len(whole) <= 2 * half else f"{whole[:half]}\n... ({len(whole)} characters) ...\n{whole[-half:]}"

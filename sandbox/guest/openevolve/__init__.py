@@ -1,0 +1,1 @@
+"""What OpenEvolve's evaluators import from `openevolve`: only `openevolve.evaluation_result`."""

@@ -1,0 +1,387 @@
+"""PID 1 of a sandbox: fork a fresh child per test, bound it, report what it gave.
+
+Covered: a child can neither end, trace, re-nice nor read this process; sees one test's input; leaves no process and no
+file for the next test; is bound in CPU time, memory, output, files and system calls. Not covered: the truth of an answer.
+Children run untrusted code and may report whatever they like, so this process only ever reports *answers*; expected
+values and scores exist on the host alone.
+
+Wire (big endian). From the host: u32 size, JSON job; then per test u32 id, u32 size, input bytes. To the host, first an
+empty-handed frame with `ready`, then a frame per test: u32 header size, u32 answer size, JSON header, answer bytes. A
+test's input is spliced inside the kernel into the child's pipe: were it read here, later children would inherit a copy.
+
+A job's `mode` is `tests`; `calls` (the program is loaded once and answers calls, until CLOSE); or `evaluator` (an evaluator
+runs once, and its calls to the candidate go to the host and come back). END makes the sandbox ready for another program,
+where it was started to be re-used: then each program gets a user of its own, and a fork of PID 1, the nursery, serves it, so
+that PID 1 never holds anything of a program.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import calls, child, evaluator, toolchain
+from .child import PR_SET_DUMPABLE
+from .pump import TAIL, Process, Pump, swallow
+from .relay import Relay
+from .seccomp import build_filter
+
+SCRATCH = "/tmp"
+CHATTER = 4 << 20  # bytes of stdout or stderr that a test may write beside its answer
+END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE  # in place of a test's id
+FIRST_USER, USERS = 20_000, 40_000
+PR_SET_CHILD_SUBREAPER = 36
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def read_exactly(size: int) -> bytes:
+    """Read `size` bytes from the host, or end with it."""
+    data = b""
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            raise SystemExit(0)
+        data += piece
+    return data
+
+
+def send(header: dict[str, Any], answer: bytes = b"") -> None:
+    """Write one frame to the host."""
+    text = json.dumps(header).encode()
+    data = memoryview(struct.pack(">II", len(text), len(answer)) + text + answer)
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def oom_kills() -> int:
+    """Return how often the kernel killed a process of this container for memory (cgroup v1 or v2)."""
+    for path in ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"):
+        with contextlib.suppress(OSError), open(path) as lines:
+            for line in lines:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
+def kill_all() -> int:
+    """Kill every other process of this PID namespace but PID 1 and reap them; return how many there were."""
+    survivors = 0
+    while True:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, 0):
+                survivors += 1
+        except ChildProcessError:
+            return survivors
+
+
+class Attempt:
+    """One bounded child and everything that it starts.
+
+    Args:
+        job: its limits.
+        seccomp: its filter.
+        size: bytes of input that the host has announced.
+        caps: bytes that may come on stdout, stderr and the report.
+        work: what the child does; returns its exit code.
+        bounded: whether its address space is limited.
+        keep_open: see `Pump`.
+    """
+
+    def __init__(
+        self,
+        job: dict[str, Any],
+        seccomp: bytes,
+        size: int,
+        caps: list[int],
+        work: Callable[[], int],
+        bounded: bool = True,
+        keep_open: bool = False,
+    ):
+        self.pump = Pump(size, caps, keep_open)
+        self._kills = oom_kills()
+        with open("/proc/self/statm") as statm:
+            space = int(statm.read().split()[0]) * resource.getpagesize()
+        self.started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            status = 70
+            try:
+                self.pump.become_child()
+                child.bind(job, seccomp, space if bounded else 0)
+                status = work()
+            finally:
+                os._exit(status)  # whatever the program has registered for its exit does not run
+        self.pump.become_parent()
+        self.process = Process(pid)
+
+    def finish(self, ended: str | None) -> dict[str, Any]:
+        """End and reap everything; return what the host is told in any case, with the private keys of `judge_end`."""
+        self.process.close()
+        if ended is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.process.pid, 0)
+        wall = time.monotonic() - self.started
+        survivors = kill_all()
+        self.streams = self.pump.close()
+        self.status, self.ended, self.oom = status, ended, oom_kills() > self._kills
+        return {
+            "cpu": usage.ru_utime + usage.ru_stime,
+            "wall": wall,
+            "survivors": survivors,
+            "stderr": self.streams[1].decode("utf-8", "replace"),
+        }
+
+
+class Program:
+    """Serves one program's job.
+
+    Args:
+        job: what the host wants.
+        seccomp: filter of its children.
+        marker: the image's marker file, without which nothing is deleted.
+    """
+
+    def __init__(self, job: dict[str, Any], seccomp: bytes, marker: str):
+        self.job, self.seccomp, self.marker = job, seccomp, marker
+        self.built: toolchain.Files = {}
+        self.broken = ""
+        self.session: Attempt | None = None
+
+    def serve(self) -> bool:
+        """Serve until the host says END; return whether this sandbox is as it was before. Returns early where it isn't."""
+        if self.job["toolchain"]:
+            self.build()
+            if not clean_scratch(self.marker):
+                return False
+        send({"built": not self.broken})
+        step = {"tests": self.test, "calls": self.call, "evaluator": self.judge}[self.job["mode"]]
+        while True:
+            identity, size = struct.unpack(">II", read_exactly(8))
+            if identity == END:
+                return self.session is None
+            if identity == CLOSE:
+                clean = self.close_session()
+                send({"closed": True, "clean": clean})
+            else:
+                clean = step(identity, size)
+            if not clean:
+                return False
+
+    def build(self) -> None:
+        """Write the source, run the build command, and keep what it left, or why it failed."""
+        wanted = self.job["toolchain"]
+        source = self.job["source"].encode("utf-8", "surrogatepass")
+        toolchain.put_files(SCRATCH, {wanted["file"]: (0o666, source)})
+        if wanted["build"]:
+            limits = self.job | toolchain.SECONDS
+            attempt = Attempt(
+                limits, self.seccomp, 0, [CHATTER, CHATTER, 4096], lambda: self.become(wanted["build"]), bounded=False
+            )
+            header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + limits["wall"]))
+            if attempt.ended or attempt.status or attempt.oom:
+                code = os.waitstatus_to_exitcode(attempt.status)
+                reason = "out of memory" if attempt.oom else attempt.ended or f"exit code {code}"
+                text = header["stderr"] or attempt.streams[0][-TAIL:].decode("utf-8", "replace")
+                self.broken = f"the build failed ({reason}): {text[:800]}"
+        self.built = toolchain.take_files(SCRATCH)
+        if toolchain.total(self.built) > child.FILE_BYTES:
+            self.broken = f"the build left more than {child.FILE_BYTES >> 20} MB"
+
+    @staticmethod
+    def become(command: list[str]) -> int:
+        """Turn a child into another program."""
+        child.become(command, SCRATCH)
+        return 127
+
+    def test(self, identity: int, size: int) -> bool:
+        """Run one test in a fresh child and send its frame; return whether this sandbox may be used again."""
+        if self.broken:
+            swallow(size)
+            send({"id": identity, "verdict": "exception", "detail": self.broken, "stderr": "", "loaded": False,
+                  "cpu": 0.0, "wall": 0.0, "clean": True})  # fmt: skip
+            return True
+        job, is_function, cap, other = self.job, self.job["entry"] is not None, self.job["output"], self.job["toolchain"]
+        toolchain.put_files(SCRATCH, self.built)
+        attempt = Attempt(
+            job,
+            self.seccomp,
+            size,
+            [CHATTER if is_function else cap, CHATTER, cap + 2 if is_function else 4096],
+            (lambda: self.become(other["run"])) if other else (lambda: child.run(child.execute, job)),
+            bounded=not other,
+        )
+        header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"]))
+        out, _, result = attempt.streams
+        loaded = result[:1] == b"L" or bool(other)
+        result = result[1:] if result[:1] == b"L" else result
+        if other and not result and attempt.status == 0:
+            result = b"A"
+        verdict, detail, answer = judge_end(job, attempt, header["cpu"], result)
+        if verdict is None and not is_function:
+            answer = out
+        clean = clean_scratch(self.marker)
+        send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": clean}, answer)
+        return clean
+
+    def call(self, identity: int, size: int) -> bool:
+        """Pass one call to the loaded program; a program that ends in it gets a new process for the next call."""
+        job = self.job
+        if self.session is None:
+            caps = [CHATTER, CHATTER, job["output"] + 4]
+            work = lambda: child.run(child.answer_calls, job)  # noqa: E731
+            self.session = Attempt(job, self.seccomp, 0, caps, work, keep_open=True)
+        session = self.session
+        session.pump.remaining += size
+        ended = session.pump.run(session.process, time.monotonic() + job["wall"])
+        if ended == "reply":
+            send({"id": identity, "loaded": True, "verdict": None, "detail": "", "stderr": "", "cpu": 0.0, "wall": 0.0,
+                  "clean": True}, session.pump.take_reply())  # fmt: skip
+            return True
+        header = session.finish(ended)
+        self.session = None
+        verdict, detail, _ = judge_end(job, session, header["cpu"], session.streams[2])
+        clean = clean_scratch(self.marker)
+        send(header | {"id": identity, "loaded": True, "verdict": verdict or "exit", "detail": detail, "clean": clean})
+        return clean
+
+    def close_session(self) -> bool:
+        """End the loaded program; return whether this sandbox may be used again."""
+        if self.session is not None:
+            self.session.finish("closed")
+            self.session = None
+        return clean_scratch(self.marker)
+
+    def judge(self, identity: int, size: int) -> bool:
+        """Let an evaluator judge the candidate that it calls through the relay; send what it reports."""
+        swallow(size)
+        job = self.job
+        home = os.path.dirname(self.marker)
+        folder = os.path.join(SCRATCH, "problem")
+        files = {name: (mode, base64.b64decode(data)) for name, (mode, data) in job["files"].items()}
+        toolchain.put_files(folder, files)
+        program = os.path.join(SCRATCH, "candidate", job["program"])
+        source = calls.STUB.format(home=home) if job["separated"] else job["source"]
+        toolchain.put_files(SCRATCH, {program: (0o444, source.encode("utf-8", "surrogatepass"))})
+        task = job | {"folder": folder, "program": program, "home": home}
+        caps = [CHATTER, CHATTER, job["output"] + 2]
+        relay = Relay(calls.SOCKET, job["output"], read_exactly, send)
+        attempt = Attempt(task, self.seccomp, 0, caps, lambda: child.run(evaluator.evaluate, task))
+        header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"], relay))
+        relay.close()
+        result = attempt.streams[2]
+        loaded = result[:1] == b"L"
+        verdict, detail, answer = judge_end(job, attempt, header["cpu"], result[1:] if loaded else result)
+        send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": False}, answer)
+        return False
+
+
+def judge_end(job: dict[str, Any], attempt: Attempt, cpu: float, result: bytes) -> tuple[str | None, str, bytes]:
+    """Return (verdict or None, detail, answer) of an ended child; the first reason that applies wins."""
+    code = os.waitstatus_to_exitcode(attempt.status)
+    kind, text = result[:1], result[1:]
+    message = text[:1000].decode("utf-8", "replace")
+    if attempt.oom:
+        return "memory", f"used more than {job['memory'] >> 20} MB", b""
+    if attempt.ended == "output":
+        return "output", f"wrote more than {job['output'] >> 10} KB", b""
+    if code == -signal.SIGXCPU or cpu >= job["cpu"]:
+        return "cpu", f"used more than {job['cpu']:g} s of CPU time", b""
+    if attempt.ended == "timeout":
+        return "timeout", f"not done after {job['wall']:g} s", b""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        return "signal", f"ended by {name}", b""
+    if kind == b"A" and code == 0:
+        return None, "", text
+    if kind == b"E":
+        return "exception", message, b""
+    if kind == b"M":
+        return "memory", message, b""
+    if kind == b"I":
+        return "invalid", message, b""
+    return "exit", message or f"ended with exit code {code} and no answer", b""
+
+
+_is_supervisor = False
+
+
+def clean_scratch(marker: str) -> bool:
+    """Empty the scratch mount; return False when something resisted, so that the host throws this sandbox away.
+
+    Does nothing outside a sandbox: it needs a supervisor that was PID 1, the image's marker, and a mount of its own.
+    """
+    if not (_is_supervisor and os.path.exists(marker) and os.path.ismount(SCRATCH)):
+        return False
+    try:
+        for entry in os.scandir(SCRATCH):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+    except (OSError, RecursionError):
+        return False
+    return True
+
+
+def serve_program(seccomp: bytes, marker: str, user: int) -> bool:
+    """Read a job and serve it."""
+    job = json.loads(read_exactly(*struct.unpack(">I", read_exactly(4))))
+    return Program(job | {"user": user}, seccomp, marker).serve()
+
+
+def in_nursery(seccomp: bytes, marker: str, user: int) -> bool:
+    """Serve the next program in a fork of this process; return whether this sandbox is as it was before."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.poll()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            status = 0 if serve_program(seccomp, marker, user) else 1
+        except SystemExit:
+            status = 2
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    kill_all()
+    return status == 0 and clean_scratch(marker)
+
+
+def serve(marker: str, reuse: bool) -> int:
+    """Serve one program, or with `reuse` one after the other, until the host hangs up or something resisted cleaning.
+
+    As root, programs run as users of their own; `reuse` needs that.
+    """
+    global _is_supervisor
+    _is_supervisor = os.getpid() == 1
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # PID 1 is immune to what it does not handle
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the nursery is not: a child may end without reading its input
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    with contextlib.suppress(ImportError):
+        import numpy  # noqa: F401  (children that import it find it there)
+    seccomp = build_filter()
+    gc.freeze()  # a child's collections leave these pages shared
+    send({"ready": 1})
+    if not reuse:
+        return 0 if serve_program(seccomp, marker, FIRST_USER) else 1
+    programs = 0
+    while in_nursery(seccomp, marker, FIRST_USER + programs % USERS):
+        programs += 1
+        send({"reset": programs})
+    return 1
