@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import runpy
 import shutil
 import tarfile
 import tempfile
@@ -23,10 +24,8 @@ LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mb=128, output_kb=256)
 INNOCENT = Program("def f(x):\n    return x + 1\n", "f")
 
 
-def cases():
-    scope = {}
-    exec(compile(CASES.read_text(), str(CASES), "exec"), scope)
-    return scope["CASES"]
+def cases(which="CASES"):
+    return runpy.run_path(str(CASES))[which]
 
 
 @pytest.fixture(scope="session")
@@ -104,6 +103,21 @@ def test_hostile_case_and_the_innocent_after_it(loop_sandbox, suite, case):
             allowed = (*allowed, "killed")  # gVisor's kernel is in the container, and dies with it
         assert one in allowed, (name, came, outcomes)
     assert [outcome.answer for outcome in after] == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("pair", cases("ACCOMPLICES"), ids=lambda pair: pair[0])
+def test_what_one_program_leaves_the_next_does_not_find(loop_sandbox, pair):
+    _, leave, look = pair
+    loop, sandbox = loop_sandbox
+    first = Program(leave + "\ndef f(x): return x\n", "f")
+    second = Program(look + "\ndef f(x): return found\n", "f")
+
+    async def both():
+        await asyncio.gather(*(sandbox.run(first, [b"[1]"]) for _ in range(4)))  # wherever the next one comes to run
+        return await asyncio.gather(*(sandbox.run(second, [b"[1]"]) for _ in range(2)))
+
+    for (outcome,) in loop.run_until_complete(both()):
+        assert (outcome.verdict, outcome.answer) == (None, b"[]"), outcome
 
 
 def test_a_large_input_and_output_pass(loop_sandbox):

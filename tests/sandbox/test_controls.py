@@ -1,16 +1,26 @@
 """Negative controls: without one mechanism of the supervisor, the attack that it stops gets through.
 
 Each builds an image whose supervisor lacks the mechanism and runs the hostile case that tries it. Were a control to fail,
-the hostile case would prove nothing.
+the hostile case would prove nothing. What is held twice (file size by the size of /tmp, descriptors and core files by the
+container's ulimits, no_new_privs by Docker's own) has none.
 """
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 
 import docker
 import pytest
 
-from sandbox.base import Program
+from sandbox import container
+from sandbox.base import EngineUnavailable, Limits, Program
 from sandbox.docker import DockerSandbox
 from sandbox.image import build
 from tests.sandbox.test_backends import LIMITS, cases
+from tests.sandbox.test_docker import BUSY, ours
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +31,10 @@ CONTROLS = {
         "write to the supervisor's descriptors",
     ),
     "system calls are filtered": ("    install_filter(seccomp)\n", "    pass\n", "limit the supervisor"),
+    "sockets are AF_UNIX only": ("statement(jeq, AF_UNIX, 1, 0)", "statement(jeq, AF_UNIX, 1, 1)", "AF_VSOCK"),
     "signals don't reach PID 1": (
-        "signal.signal(number, signal.SIG_DFL)",
-        "signal.signal(number, signal.default_int_handler)",
+        "signal.signal(signal.SIGINT, signal.SIG_DFL)",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
         "kill the supervisor",
     ),
     "every process ends with its test": ("survivors = kill_all()", "survivors = 0", "daemon that outlives its test"),
@@ -32,12 +43,23 @@ CONTROLS = {
         'clean = True\n        send(header | {"id": identity, "loaded": loaded, "v',
         "state in a file",
     ),
+    "inputs are spliced, not read": (
+        "moved = os.splice(0, self.input_write, self.remaining, flags=2)",
+        "moved = os.write(self.input_write, os.read(0, min(self.remaining, 60000)))",
+        "search its own memory for other inputs",
+    ),
+    "the memory killer takes a child first": (
+        'adjustment.write("1000")',
+        'adjustment.write("0")',
+        "memory in small programs",
+    ),
+    "address space is limited": ("if space:", "if False:", "memory at once"),
 }
 
 
-@pytest.mark.parametrize("mechanism", CONTROLS)
-async def test_without_the_mechanism_the_attack_gets_through(docker_url, image, monkeypatch, mechanism):
-    old, new, name = CONTROLS[mechanism]
+@contextlib.contextmanager
+def without(monkeypatch, docker_url, old, new):
+    """An image whose supervisor has `new` in the place of `old`, and sandboxes that start without a self-test."""
     files = {path: data.decode() for path, data in build.guest_files().items()}
     (path,) = [path for path, text in files.items() if old in text]
     assert files[path].count(old) == 1
@@ -52,11 +74,79 @@ async def test_without_the_mechanism_the_attack_gets_through(docker_url, image, 
     client = docker.APIClient(base_url=docker_url, version="auto", timeout=600)
     weak = build.ensure_image(client, say=lambda _: None)
     try:
-        _, program, entry, inputs, expected = next(case for case in cases() if case[0] == name)
-        async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
-            outcomes = await sandbox.run(Program(program, entry), inputs)
-        came = [outcome.answer.decode() if outcome.verdict is None else str(outcome.verdict) for outcome in outcomes]
-        assert came != expected
+        yield weak
     finally:
         client.remove_image(weak, force=True)
         client.close()
+
+
+async def attack(sandbox, name):
+    """Return whether the case came out as the suite expects, and what came."""
+    _, program, entry, inputs, expected = next(case for case in cases() if case[0] == name)
+    outcomes = await sandbox.run(Program(program, entry), inputs)
+    came = [outcome.answer.decode() if outcome.verdict is None else str(outcome.verdict) for outcome in outcomes]
+    held = all(one in (good if isinstance(good, tuple) else (good,)) for one, good in zip(came, expected, strict=True))
+    return held, outcomes
+
+
+@pytest.mark.parametrize("mechanism", [name for name in CONTROLS if name != "address space is limited"])
+async def test_without_the_mechanism_the_attack_gets_through(docker_url, image, monkeypatch, mechanism):
+    old, new, name = CONTROLS[mechanism]
+    with without(monkeypatch, docker_url, old, new) as weak:
+        async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
+            held, outcomes = await attack(sandbox, name)
+    assert not held, outcomes
+
+
+async def test_without_a_limit_of_address_space_the_container_pays(docker_url, image, monkeypatch):
+    """With it, a large allocation is a MemoryError with its line; without it, the kernel kills, and nobody knows where."""
+    old, new, name = CONTROLS["address space is limited"]
+    with without(monkeypatch, docker_url, old, new) as weak:
+        async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
+            _, killed = await attack(sandbox, name)
+    async with DockerSandbox(docker_url, image, LIMITS, size=1) as sandbox:
+        _, refused = await attack(sandbox, name)
+    assert "MemoryError" in refused[1].detail
+    assert "MemoryError" not in killed[1].detail
+
+
+async def test_without_a_limit_of_cpu_time_a_loop_lasts_until_the_wall_clock_ends_it(docker_url, image, monkeypatch):
+    old = "resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))"
+    with without(monkeypatch, docker_url, old, "pass") as weak:
+        async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
+            _, long = await attack(sandbox, "loop on one input")
+    async with DockerSandbox(docker_url, image, LIMITS, size=1) as sandbox:
+        _, short = await attack(sandbox, "loop on one input")
+    assert short[1].cpu_seconds < 1.5 < long[1].cpu_seconds
+
+
+async def test_without_a_user_of_its_own_a_program_ends_the_nursery(docker_url, image, monkeypatch):
+    old = '        os.setresuid(job["user"], job["user"], job["user"])\n'
+    with without(monkeypatch, docker_url, old, "") as weak:
+        async with DockerSandbox(docker_url, weak, LIMITS, size=1, reuse=True) as sandbox:
+            held, outcomes = await attack(sandbox, "kill the supervisor")
+    assert not held, outcomes
+
+
+async def test_a_supervisor_that_is_not_pid_1_refuses(docker_url, image, monkeypatch):
+    """`--init` would put another process in its place."""
+    real = container.host_config
+    monkeypatch.setattr(container, "host_config", lambda *a: real(*a) | {"Init": True})
+    with pytest.raises(EngineUnavailable, match="the sandbox ended"):
+        async with DockerSandbox(docker_url, image, LIMITS, size=1, patience=1):
+            pass
+
+
+async def test_without_looking_at_the_host_a_busy_container_outlives_it(docker_url, image, monkeypatch):
+    with without(monkeypatch, docker_url, "poll.register(0, 0)", "poll.register(2, 0)") as weak:
+        process = subprocess.Popen([sys.executable, "-c", BUSY, docker_url, weak], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"up\n"
+        await asyncio.sleep(1.5)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        await asyncio.sleep(10)
+        assert len(ours(docker_url, process.pid)) == 4
+        async with DockerSandbox(docker_url, image, Limits(), size=1):
+            pass  # its reaper removes them
+        assert ours(docker_url, process.pid) == []

@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from sandbox.base import EngineUnavailable
-from sandbox.container import OWNER_LABEL
+from sandbox.container import OWNER_LABEL, owner_label
 from sandbox.docker import DockerSandbox
 from tests.sandbox.test_backends import INNOCENT, LIMITS
 
@@ -33,33 +33,39 @@ import asyncio, sys
 from sandbox.base import Limits, Program
 from sandbox.docker import DockerSandbox
 async def main():
-    async with DockerSandbox(sys.argv[1], sys.argv[2], Limits(cpu_seconds=100, wall_seconds=300), size=2) as sandbox:
+    limits = Limits(cpu_seconds=100, wall_seconds=300)
+    async with DockerSandbox(sys.argv[1], sys.argv[2], limits, size=4) as sandbox:
         print("up", flush=True)
-        await asyncio.gather(*(sandbox.run(Program("def f(x):\\n    while True: pass", "f"), [b"[1]"]) for _ in range(2)))
+        busy = Program("import signal\\ndef f(x):\\n    while True: pass", "f")
+        await asyncio.gather(*(sandbox.run(busy, [b"[1]"]) for _ in range(4)))
 asyncio.run(main())
 """
 
 
-def test_kill_9_of_the_owner_leaves_nothing_running(docker_url, image):
+def test_kill_9_of_the_owner_leaves_nothing_after_10_seconds(docker_url, image):
+    """Four busy containers, the idle ones and the sentinel; no reaper comes to help."""
     process = subprocess.Popen([sys.executable, "-c", BUSY, docker_url, image], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"up\n"
-    time.sleep(1.5)
-    assert len(ours(docker_url, process.pid)) >= 2
+    time.sleep(2)
+    assert len(ours(docker_url, process.pid)) >= 8
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    deadline = time.monotonic() + 10
-    # Idle containers end at once by themselves; a busy one when its test ends or a reaper comes.
-    client = DockerSandbox(docker_url, image, LIMITS, size=1)
-
-    async def reap():
-        async with client:
-            pass
-
-    asyncio.run(reap())
-    while ours(docker_url, process.pid) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    time.sleep(10)
     assert ours(docker_url, process.pid) == []
+
+
+async def test_a_reaper_removes_what_a_dead_owner_left(docker_url, image):
+    client = docker.APIClient(base_url=docker_url, version="auto")
+    dead = f"{owner_label().rsplit(':', 2)[0]}:999999999:1"
+    left = client.create_container(image, command=["true"], labels={OWNER_LABEL: dead})["Id"]
+    stranger = client.create_container(image, command=["true"], labels={OWNER_LABEL: "another-boot:1:1:1"})["Id"]
+    async with DockerSandbox(docker_url, image, LIMITS, size=1):
+        there = {one["Id"] for one in client.containers(all=True)}
+    client.remove_container(stranger)
+    client.close()
+    assert left not in there
+    assert stranger in there
 
 
 async def test_leaving_removes_every_container(docker_url, image):

@@ -44,9 +44,23 @@ CASES = [
         "os.wait()",
         "memory",
     ),
+    _second(
+        "memory in small programs",  # each smaller than the supervisor, which a kernel would choose by size
+        "import subprocess\nhog = 'x = bytearray(9 << 20); import time; time.sleep(3)'\n"
+        "for _ in range(40): subprocess.Popen(['python3', '-S', '-c', hog])\ntime.sleep(2)",
+        ("memory", "exception", "cpu"),
+    ),
+    _second(
+        "thread bomb",
+        "import threading\nwhile True: threading.Thread(target=time.sleep, args=(60,)).start()",
+        ("exception", "memory", "cpu"),
+    ),
     _second("stdout flood", "while True: os.write(1, b'x' * 65536)", "output"),
     _second("stderr flood", "while True: os.write(2, b'x' * 65536)", "output"),
     _second("1 MB print, then right", "print('x' * 1000000)", "3"),
+    _second("junk without a newline, then right", "os.write(1, bytes(range(256)) * 1000)", "3"),
+    _second("forged raw answer", "os.write(3, b'A999')\nos._exit(0)", "999"),  # worth what a return is worth
+    _second("forged failure, then right", "os.write(3, b'E')", "exception"),
     _second("large return", "return 'x' * 50000000", ("output", "memory")),
     _second("os._exit", "os._exit(0)", "exit"),
     _case("os._exit at import", "import os\nos._exit(0)", ["exit"] * 3),
@@ -80,6 +94,17 @@ CASES = [
         "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nif libc.ptrace(16, 1, 0, 0) != -1: return 'traced'\n"
         "try: open('/proc/1/mem', 'rb').read(1); return 'read'\nexcept OSError: pass",
         "3",
+    ),
+    _second(
+        "steal the supervisor's descriptors and memory",
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nbuffer = ctypes.create_string_buffer(64)\n"
+        "for pid in (1, os.getppid()):\n"
+        "    fd = os.pidfd_open(pid) if hasattr(os, 'pidfd_open') else -1\n"
+        "    if libc.syscall(438, fd, 1, 0) != -1: return 'descriptor'\n"
+        "    iov = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 64)\n"
+        "    if libc.syscall(310, pid, iov, 1, iov, 1, 0) > 0: return 'memory'\n"
+        "    if libc.syscall(311, pid, iov, 1, iov, 1, 0) > 0: return 'wrote'",
+        ("3", "exception"),
     ),
     _second(
         "limit the supervisor",
@@ -131,6 +156,13 @@ CASES = [
     _second("thread that never ends", "import threading\nthreading.Thread(target=time.sleep, args=(60,)).start()", "3"),
     _second("recursion", "def r(): r()\nr()", "exception"),
     _second(
+        "recursion without Python's limit",
+        "sys.setrecursionlimit(10 ** 9)\ndef r(x): return r([x]) + 1\nr(0)",
+        ("signal", "memory", "cpu"),
+    ),
+    _second("recursion in C", "a = ()\nfor _ in range(100000): a = (a, len)\nhash(a)\nrepr(a)", ("exception", "signal")),
+    _second("AF_VSOCK", "import socket\ntry: socket.socket(40, socket.SOCK_STREAM); return 'opened'\nexcept OSError: pass", "3"),
+    _second(
         "connect",
         "import socket\ntry: socket.create_connection(('127.0.0.1', 80), 1); return 'connected'\nexcept OSError: pass",
         "3",
@@ -143,11 +175,18 @@ CASES = [
         "    try: open(p, 'w'); return p\n    except OSError: pass",
         "3",
     ),
+    _second(
+        "programs that are setuid",
+        "import subprocess\nfor p in ('/bin/su', '/bin/mount', '/usr/bin/passwd', '/usr/bin/newgrp'):\n"
+        "    try: out = subprocess.run([p, '-c', 'id -u'], capture_output=True, stdin=subprocess.DEVNULL, timeout=2).stdout\n"
+        "    except OSError: continue\n    if out.strip() == b'0': return 'root'",
+        "3",
+    ),
     _second("become root", "try: os.setuid(0); return 'root'\nexcept OSError: pass", "3"),
     _second(
         "unshare, mount, keyctl, bpf",
         "import ctypes\nl = ctypes.CDLL(None)\n"
-        "for a in ((272, 0x10000000), (165, 0, 0, 0, 0), (250, 0, 0), (321, 0, 0, 0), (425, 1, 0)):\n"
+        "for a in ((272, 0x10000000), (56, 0x10000011, 0, 0, 0, 0), (165, 0, 0, 0, 0), (250, 0, 0), (321, 0, 0, 0), (425, 1, 0)):\n"
         "    if l.syscall(*a) != -1: return a[0]",
         "3",
     ),
@@ -158,14 +197,28 @@ CASES = [
     ),
     _second("all descriptors", "h = []\ntry:\n    while True: h.append(open('/dev/null'))\nexcept OSError: pass", "3"),
     _second(
-        "SysV shared memory left behind",
-        "import ctypes\nif ctypes.CDLL(None).shmget(42, 4096, 0o1666) != -1: return 'made'",
+        "SysV shared memory and message queues left behind",
+        "import ctypes\nl = ctypes.CDLL(None)\nif l.shmget(42, 4096, 0o1666) != -1: return 'memory'\n"
+        "if l.syscall(240, b'left', 0o102, 0o666, None) != -1: return 'queue'",
         "3",
     ),
     _case(
-        "search memory for other inputs",
-        "def f(x):\n    data = open('/proc/self/maps').read() if False else ''\n    import gc\n"
-        "    found = [o for o in gc.get_objects() if type(o) is bytes and b'SECRET' in o]\n    return x + 1 + len(found)",
+        "search its own memory for other inputs",
+        "import ctypes, re\ndef f(x):\n    mine, seen = x[:8].encode(), set()\n    pattern = re.compile(b'need' + b'le-[0-9]')\n"
+        "    for line in open('/proc/self/maps'):\n        place, rights = line.split()[:2]\n"
+        "        if 'rw' not in rights or '[v' in line: continue\n        low, high = (int(p, 16) for p in place.split('-'))\n"
+        "        try: seen |= set(pattern.findall(ctypes.string_at(low, high - low)))\n        except OSError: pass\n"
+        "    return sorted(s.decode() for s in seen - {mine})",
+        ["[]"] * 3,
+        inputs=[b'["' + b"needle-%d" % number * size + b'"]' for number, size in ((1, 6000), (2, 600), (3, 6))],
+    ),
+    _case(
+        "search frames, modules, files and the environment for expected values",
+        "import gc, glob, os, sys\ndef f(x):\n    found = []\n    frame = sys._getframe()\n    while frame:\n"
+        "        found += [k for k in (*frame.f_locals, *frame.f_globals) if 'expect' in k.lower()]\n        frame = frame.f_back\n"
+        "    found += [k for k in os.environ if 'expect' in k.lower()] + sys.argv[1:]\n"
+        "    found += [o for o in gc.get_objects() if type(o) is dict and 'expected' in o]\n"
+        "    found += [p for p in glob.glob('/tmp/**', recursive=True) if p != '/tmp/']\n    return x + 1 + len(found)",
         GOOD,
     ),
     _case("NUL in the source", "def f(x):\n    return x + 1\n\0", ["exception"] * 3),
@@ -173,6 +226,12 @@ CASES = [
     _case("lone surrogate returned", "def f(x):\n    return chr(0xd800)\n", ['"\\ud800"'] * 3),
     _case("identifiers beyond ASCII", "def f(número):\n    return número + 1  # \u202e right\n", GOOD),
     _case("nested parentheses", "x = " + "(" * 100000 + ")" * 100000 + "\ndef f(x): return x + 1", ["exception"] * 3),
+    _case(
+        "5000 nested ifs",
+        "def f(x):\n" + "".join(" " * (d + 1) + "if x:\n" for d in range(5000)) + " " * 5002 + "return 1\n",
+        ["exception"] * 3,
+    ),
+    _case("mutated globals", "count = [0]\ndef f(x):\n    global f\n    count[0] += 1\n    f = None\n    return x + count[0]", GOOD),
     _case("constant bomb", "x = 2 ** (10 ** 9)\ndef f(x): return x + 1", [("cpu", "memory")] * 3),
     _case("missing module", "import no_such_module\ndef f(x): return x + 1", ["exception"] * 3),
     _case("missing function", "def g(x): return x + 1", ["exception"] * 3),
@@ -180,8 +239,49 @@ CASES = [
     _case("mutated arguments", "def f(x):\n    x.append(1)\n    return x", ["[1, 1]", "[2, 1]", "[1]"],
           inputs=[b"[[1]]", b"[[2]]", b"[[]]"]),
     _second("second answer at exit", "import atexit\natexit.register(lambda: os.write(3, b'A9'))", "3"),
+    _second(
+        "second answer from a finaliser",
+        "class Late:\n    def __del__(self): os.write(3, b'A9')\nglobals()['late'] = Late()",
+        "3",
+    ),
     _second("two answers", "os.write(3, b'A9')", ("9A3",)),
     _case("reads too little input", "print('ok')", ["ok\n"] * 2, entry=None, inputs=[b"x" * 300000, b"y"]),
     _case("patched clock", "import time\ntime.sleep = lambda s: None\ndef f(x):\n    time.sleep(9)\n    return x + 1", GOOD),
     _second("hang up on the supervisor", "os.closerange(0, 256)\nwhile True: pass", "cpu"),
+]  # fmt: skip
+
+# What one program leaves for the next, and how the next looks for it: it must find `[]`.
+ACCOMPLICES = [
+    ("file", "open('/tmp/left', 'w').write('x')", "import os\nfound = os.listdir('/tmp')"),
+    (
+        "file in a folder of its own",
+        "import os\nos.makedirs('/tmp/a/b', mode=0o700)\nopen('/tmp/a/b/c', 'w').write('x')\nos.chmod('/tmp/a', 0)",
+        "import os\nfound = os.listdir('/tmp')",
+    ),
+    (
+        "process that answers on an abstract socket",
+        "import os, socket\nif os.fork() == 0:\n    os.setsid()\n    s = socket.socket(socket.AF_UNIX)\n    s.bind('\\0left')\n"
+        "    s.listen()\n    while True: s.accept()[0].send(b'x')",
+        "import socket\ntry:\n    s = socket.socket(socket.AF_UNIX)\n    s.connect('\\0left')\n    found = [s.recv(1).decode()]\n"
+        "except OSError: found = []",
+    ),
+    (
+        "its text in memory",
+        "needle = 'NEEDLE' + '-OF-THE-FIRST'\nkept = '" + "NEEDLE-OF-THE-FIRST" * 400 + "'",
+        "import ctypes, re\nfound, pattern = [], re.compile(b'NEEDLE-OF-THE-FIRST[N]EEDLE')\nfor line in open('/proc/self/maps'):\n"
+        "    place, rights = line.split()[:2]\n    if 'rw' not in rights or '[v' in line: continue\n"
+        "    low, high = (int(p, 16) for p in place.split('-'))\n    if pattern.search(ctypes.string_at(low, high - low)): found.append(place)",
+    ),
+    (
+        "SysV shared memory",
+        "import ctypes\nctypes.CDLL(None).shmget(42, 4096, 0o1666)",
+        "import ctypes\nfound = [] if ctypes.CDLL(None).shmget(42, 4096, 0) == -1 else [1]",
+    ),
+    (
+        "a supervisor with a lower priority, or stopped",
+        "import os\nfor pid in (1, os.getppid()):\n    for act in (lambda: os.setpriority(os.PRIO_PROCESS, pid, 19), lambda: os.kill(pid, 19)):\n"
+        "        try: act()\n        except OSError: pass",
+        "import os\nfound = [pid for pid in (0, 1, os.getppid()) if os.getpriority(os.PRIO_PROCESS, pid) != 0]",
+    ),
+    ("an environment variable", "import os\nos.environ['LEFT'] = 'x'", "import os\nfound = [k for k in os.environ if k == 'LEFT']"),
 ]  # fmt: skip
