@@ -125,10 +125,13 @@ class Container:
             host_config=host_config(client, recipe),
         )
         identity = created["Id"]
+        response: Any = None
         try:
             response = client.attach_socket(identity, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             client.start(identity)
         except BaseException:
+            if response is not None:
+                response.close()
             remove(client, identity)
             raise
         return cls(client, identity, response, threads)

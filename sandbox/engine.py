@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import docker
 
@@ -27,14 +28,16 @@ class Engine:
         folder: where our own engine keeps its socket, images and log. Only an engine started there is ever stopped.
     """
 
+    _started: ClassVar[list[subprocess.Popen[bytes]]] = []  # engines outlive the process that starts them
+
     def __init__(self, folder: Path):
-        self._folder = folder
+        self.folder = folder
         self._pidfile = folder / "dockerd.pid"
 
     @property
     def own_url(self) -> str:
         """Socket of the engine that `start` starts."""
-        return f"unix://{self._folder / 'docker.sock'}"
+        return f"unix://{self.folder / 'docker.sock'}"
 
     def find(self) -> str | None:
         """Return the URL of an engine that answers: DOCKER_HOST's, the system's, or our own; None if none does."""
@@ -66,24 +69,28 @@ class Engine:
             return url
         if shutil.which("dockerd") is None or shutil.which("debootstrap") is None:
             install(["docker.io", "debootstrap", "iptables"], "A running Docker engine", say)
-        say(f"starting dockerd in {self._folder}")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        say(f"starting dockerd in {self.folder}")
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._pidfile.unlink(missing_ok=True)
+        containerd = self.folder / "exec" / "containerd" / "containerd.pid"
+        if not is_running(containerd):
+            containerd.unlink(missing_ok=True)  # a dockerd that was killed leaves it, and the next one waits for a zombie
         gvisor = {GVISOR: GVISOR_RUNTIME | {"path": shutil.which(GVISOR)}} if shutil.which(GVISOR) else {}
-        config = self._folder / "daemon.json"
+        config = self.folder / "daemon.json"
         config.write_text(json.dumps({"runtimes": gvisor}))
-        with (self._folder / "dockerd.log").open("ab") as log:
+        with (self.folder / "dockerd.log").open("ab") as log:
             process = subprocess.Popen(
-                ["dockerd", "--data-root", str(self._folder / "data"), "--exec-root", str(self._folder / "exec"),
+                ["dockerd", "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec"),
                  "--host", self.own_url, "--pidfile", str(self._pidfile),
                  "--config-file", str(config)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+        self._started.append(process)
         deadline = time.monotonic() + START_SECONDS
         while not answers(self.own_url):
             if process.poll() is not None or time.monotonic() > deadline:
-                tail = (self._folder / "dockerd.log").read_text(errors="replace")[-600:]
-                raise EngineUnavailable(f"dockerd did not start ({self._folder / 'dockerd.log'} ends with: {tail})")
+                tail = (self.folder / "dockerd.log").read_text(errors="replace")[-600:]
+                raise EngineUnavailable(f"dockerd did not start ({self.folder / 'dockerd.log'} ends with: {tail})")
             time.sleep(0.2)
         return self.own_url
 
@@ -116,11 +123,20 @@ class Engine:
         except (OSError, ValueError):
             return False
         deadline = time.monotonic() + START_SECONDS
-        while Path(f"/proc/{pid}").exists():
+        while is_running(self._pidfile):
             if time.monotonic() > deadline:
                 raise EngineUnavailable(f"dockerd (process {pid}) did not stop in {START_SECONDS} s.")
             time.sleep(0.1)
         return True
+
+
+def is_running(pidfile: Path) -> bool:
+    """Return whether the process that a file names runs; a zombie doesn't."""
+    try:
+        state = Path(f"/proc/{int(pidfile.read_text())}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError):
+        return False
+    return state not in "ZX"
 
 
 def install(packages: Sequence[str], what: str, say: Callable[[str], None]) -> None:

@@ -177,7 +177,7 @@ class PooledSandbox:
         try:
             await guest.destroy()
         except self._backend.faults as error:  # it ends with its stdin; the next start's reaper removes what is left
-            log.warning("a sandbox could not be removed: %s", error)
+            log.warning("a sandbox could not be removed: %s", str(error))
 
     async def _refill(self) -> None:
         """Put one ready sandbox into the queue, or, after `patience` seconds of failures, the reason."""
