@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,7 +122,7 @@ class _Candidate:
             if guest is None:
                 return _error("the candidate's process has ended in an earlier call")
             self._busy.add(number)
-            outcome, usable = await guest.test(number, request, self._pool.limits)
+            outcome, usable = await guest.test(number, struct.pack(">I", len(request)) + request, self._pool.limits)
         except _TooMany as error:
             return _error(str(error))
         except GuestDied as death:
@@ -159,13 +160,16 @@ class _Candidate:
         return guest
 
     async def _close(self, number: int) -> None:
-        guest = self._instances.pop(number, None)
-        if guest is None:
-            return
-        if number not in self._busy and await guest.close_calls():
-            self._idle.append(guest)
-        else:
-            self._pool.discard(guest)
+        guest = self._instances.get(number)
+        clean = False
+        try:
+            clean = guest is not None and number not in self._busy and await guest.close_calls()
+        finally:  # the end of the evaluation cancels this
+            self._instances.pop(number, None)
+            if guest is not None and clean:
+                self._idle.append(guest)
+            elif guest is not None:
+                self._pool.discard(guest)
 
     async def _died(self, number: int, death: GuestDied) -> bytes:
         guest = self._instances.get(number)

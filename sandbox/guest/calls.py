@@ -68,7 +68,7 @@ class Candidate:
             return reply["value"]
         if type(reply) is dict and "unsupported" in reply:
             raise TypeError(str(reply["unsupported"]))
-        name, text = reply["error"][:2]
+        name, text = reply["error"]
         kind = getattr(builtins, str(name), RuntimeError)
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             kind = RuntimeError

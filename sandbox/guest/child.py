@@ -175,7 +175,8 @@ def answer_calls(job: dict[str, Any]) -> None:
         except Unsupported as error:
             reply = encode({"unsupported": str(error)})
         except BaseException as error:
-            reply = encode({"error": [type(error).__name__, str(error)[:2000], describe(error)]})
+            text = error.args[0] if len(error.args) == 1 and type(error.args[0]) is str else str(error)
+            reply = encode({"error": [type(error).__name__, text[:2000]]})
         write(struct.pack(">I", len(reply)) + reply)
 
 

@@ -88,8 +88,12 @@ class Pump:
         """
         waiting_for_host = True
         while True:
-            if self.keep_open and self.has_reply():
-                return "reply"
+            if self.keep_open and (announced := self.announced()) is not None:
+                reader = self.pipes[2][0]
+                if announced > self.caps.get(reader, announced):
+                    return "output"
+                if len(self.buffers[reader]) >= announced:
+                    return "reply"
             poll = select.poll()
             if process.descriptor is not None:
                 poll.register(process.descriptor, select.POLLIN)
@@ -173,15 +177,15 @@ class Pump:
                 burst = self.read(reader)
         return burst
 
-    def has_reply(self) -> bool:
-        """Return whether the report holds a whole reply: u32 size and as many bytes."""
+    def announced(self) -> int | None:
+        """Return how long the report must be to hold a whole reply (u32 size and as many bytes), once that is known."""
         buffer = self.buffers[self.pipes[2][0]]
-        return len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack(">I", buffer[:4])[0]
+        return 4 + int(struct.unpack(">I", buffer[:4])[0]) if len(buffer) >= 4 else None
 
     def take_reply(self) -> bytes:
         """Return the reply that is there, and start the counts for the next one."""
-        buffer = self.buffers[self.pipes[2][0]]
-        end = 4 + struct.unpack(">I", buffer[:4])[0]
+        buffer, end = self.buffers[self.pipes[2][0]], self.announced()
+        assert end is not None
         reply = bytes(buffer[4:end])
         del buffer[:end]
         self.totals = {reader: len(self.buffers[reader]) for reader in self.totals}

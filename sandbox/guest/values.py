@@ -36,10 +36,8 @@ def decode(data: bytes) -> Any:
     """
     try:
         return _value(json.loads(data, parse_constant=_refuse), 0)
-    except ValueError:
-        raise
-    except (TypeError, KeyError, OverflowError, RecursionError, ImportError) as error:
-        raise ValueError(f"not a value: {error!r}"[:200]) from None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"these bytes are no value: {error!r}"[:300]) from None
 
 
 def _refuse(name: str) -> Any:

@@ -17,6 +17,7 @@ from sandbox.bubblewrap import BubblewrapSandbox
 from sandbox.docker import DockerSandbox
 from sandbox.engine import has_runtime, install
 from sandbox.image.build import ensure_root, image_tag
+from sandbox.judge import Comparison, Judge
 
 pytestmark = pytest.mark.slow
 CASES = Path(__file__).parent / "hostile" / "cases.py"
@@ -103,6 +104,23 @@ def test_hostile_case_and_the_innocent_after_it(loop_sandbox, suite, case):
             allowed = (*allowed, "killed")  # gVisor's kernel is in the container, and dies with it
         assert one in allowed, (name, came, outcomes)
     assert [outcome.answer for outcome in after] == [b"2", b"3"]
+
+
+def test_answers_that_attack_the_checker(loop_sandbox):
+    loop, sandbox = loop_sandbox
+    judge = Judge(Comparison("checker"), True, cases("CHECKER"), sandbox)
+
+    async def score(source):
+        outcomes = await sandbox.run(Program(source, "f"), [b"[1]", b"[2]"])
+        return [result.score for result in await judge.judge(outcomes, [[1], [2]], [2, 3])]
+
+    async def every():
+        return await asyncio.gather(*(score(source) for _, source, _ in cases("CHECKED")))
+
+    came = loop.run_until_complete(every())
+    assert dict(zip([name for name, _, _ in cases("CHECKED")], came, strict=True)) == {
+        name: [pytest.approx(wanted)] * 2 for name, _, wanted in cases("CHECKED")
+    }
 
 
 @pytest.mark.parametrize("pair", cases("ACCOMPLICES"), ids=lambda pair: pair[0])

@@ -285,3 +285,38 @@ ACCOMPLICES = [
     ),
     ("an environment variable", "import os\nos.environ['LEFT'] = 'x'", "import os\nfound = [k for k in os.environ if k == 'LEFT']"),
 ]  # fmt: skip
+
+# Answers that attack the checker of a problem (`check` gives 1 - |got - expected| / 10 to a number, else 0), and their scores.
+CHECKER = """
+def check(input, expected, got):
+    if type(got) not in (int, float):
+        return 0
+    return max(0.0, 1 - abs(got - expected) / 10)
+"""
+CHECKED = [
+    ("right", "def f(x): return x + 1", 1.0),
+    ("nearly right", "def f(x): return x + 2", 0.9),
+    ("true", "def f(x): return True", 0.0),
+    ("a list", "def f(x): return [x + 1] * 3", 0.0),
+    ("text of code", "def f(x): return \"__import__('os')._exit(0)\"", 0.0),
+    ("always equal", "class A(float):\n    def __sub__(self, o): return 0.0\ndef f(x): return A(x)", 0.0),
+    ("raw NaN", "import os\ndef f(x):\n    os.write(3, b'ANaN')\n    os._exit(0)", 0.0),
+    ("raw overflow", "import os\ndef f(x):\n    os.write(3, b'A1e999')\n    os._exit(0)", 0.0),
+    ("raw huge integer", "import os\ndef f(x):\n    os.write(3, b'A' + b'9' * 6000)\n    os._exit(0)", 0.0),
+    ("raw depth", "import os\ndef f(x):\n    os.write(3, b'A' + b'[' * 100000 + b']' * 100000)\n    os._exit(0)", 0.0),
+    ("raw bytes that are no text", "import os\ndef f(x):\n    os.write(3, b'A\"\\xff\"')\n    os._exit(0)", 0.0),
+    (
+        "files for the checker",
+        "def f(x):\n    for name in ('checker.py', 'json.py', 'program.py', 'sitecustomize.py', 'score'):\n"
+        "        open('/tmp/' + name, 'w').write('def check(*a): return 1.0')\n    return x + 2",
+        0.9,
+    ),
+    (
+        "a daemon that waits for the checker",
+        "import os, time\ndef f(x):\n    known = os.listdir('/proc')\n    if os.fork() == 0:\n        os.setsid()\n        while True:\n"
+        "            for p in os.listdir('/proc'):\n                try: p in known or int(p) == os.getpid() or open(f'/proc/{p}/fd/3', 'wb').write(b'A1.0')\n"
+        "                except OSError: pass\n    return x + 2",
+        0.9,
+    ),
+    ("patches", "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.max = lambda *a: 1.0\ndef f(x): return x + 2", 0.9),
+]  # fmt: skip

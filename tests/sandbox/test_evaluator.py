@@ -1,0 +1,205 @@
+"""Evaluators written as OpenEvolve's users write them, with the candidate in a sandbox of its own."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import Limits, Verdict
+from sandbox.docker import DockerSandbox
+from sandbox.evaluator import Evaluator, EvaluatorSandbox
+
+pytestmark = pytest.mark.slow
+FOLDERS = Path(__file__).parent / "evaluators"
+GUEST = Path(__file__).parent.parent.parent / "sandbox" / "guest"
+LIMITS = Limits(cpu_seconds=10, wall_seconds=30, memory_mb=256, output_kb=4096)
+
+GOOD = {
+    "minimum": """
+import random
+def run_search(seed):
+    rng = random.Random(seed)
+    import math
+    f = lambda x, y: math.sin(x) * math.cos(y) + (x - 1.5) ** 2 + (y + 0.5) ** 2
+    best = min(((rng.uniform(-5, 5), rng.uniform(-5, 5)) for _ in range(500)), key=lambda p: f(*p))
+    return best[0], best[1], f(*best)
+""",
+    "packing": """
+import numpy as np
+SEEDS = 3
+def run_packing():
+    centers = np.array([[0.25, 0.25], [0.75, 0.25], [0.25, 0.75], [0.75, 0.75], [0.5, 0.5]])
+    radii = np.array([0.25, 0.25, 0.25, 0.25, np.sqrt(0.125) - 0.25])
+    return centers, radii, np.sum(radii)
+""",
+    "child": "def arrange(jobs): return sorted(jobs, key=lambda job: job[0] / job[1])\n",
+}
+
+# For each evaluator a program that gives itself a score when it shares the evaluator's process, and what it is worth apart.
+FORGED = {
+    "minimum": """
+import numpy as np, sys
+np.linalg.norm = lambda *a, **k: 0.0
+frame = sys._getframe()
+while frame:
+    frame.f_globals.update({"bumpy": lambda x, y: 0.0} if "bumpy" in frame.f_globals else {})
+    frame = frame.f_back
+def run_search(seed): return 9.0, 9.0, 0.0
+""",
+    "packing": """
+import numpy as np
+np.sum = lambda *a, **k: 999.0
+def run_packing(): return np.full((5, 2), 0.5), np.full(5, 0.1), 999.0
+""",
+    "child": """
+import os, pickle, sys
+text = open(sys.argv[0]).read() if os.path.exists(sys.argv[0]) else ""
+path = text.split("open('")[1].split("'")[0] if "open('" in text else "/tmp/none"
+with open(path, "wb") as file:
+    file.write(b"cbuiltins\\nexec\\n(S'import sys; sys.modules[\\"evaluation_module\\"].cost = lambda order: 0.001'\\ntR0")
+    file.write(pickle.dumps({"order": []}, 0))
+os._exit(0)
+""",
+}
+
+
+def evaluator(name, **options):
+    files = {path.name: path.read_bytes() for path in (FOLDERS / name).iterdir() if path.is_file()}
+    return Evaluator(files, **options)
+
+
+def plainly(name, source, tmp_path):
+    """The metrics that the evaluator gives in a process of its own here, the program imported beside it."""
+    program = tmp_path / "candidate_program.py"
+    program.write_text(source)
+    code = f"""
+import json, sys
+sys.path[:0] = [{str(FOLDERS / name)!r}, {str(GUEST)!r}]
+import evaluator
+found = evaluator.evaluate({str(program)!r})
+print(json.dumps(getattr(found, "metrics", found)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+async def pool(docker_url, image):
+    async with DockerSandbox(docker_url, image, LIMITS, size=2, builds=True) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", GOOD)
+async def test_metrics_are_those_of_the_evaluator_run_plainly(pool, tmp_path, name):
+    outcome = await EvaluatorSandbox(pool, evaluator(name)).evaluate(GOOD[name])
+    assert outcome.verdict is None, outcome
+    metrics = json.loads(outcome.answer)["metrics"]
+    assert metrics == plainly(name, GOOD[name], tmp_path)
+    assert metrics["combined_score"] > 0
+
+
+@pytest.mark.parametrize("name", FORGED)
+async def test_a_forger_gets_nothing(pool, name):
+    separated = EvaluatorSandbox(pool, evaluator(name))
+    outcome = await separated.evaluate(FORGED[name])
+    assert separated.level == "docker-oneshot-separated"
+    metrics = json.loads(outcome.answer)["metrics"] if outcome.verdict is None else {}
+    assert metrics.get("combined_score", 0.0) < 0.5, outcome
+
+
+@pytest.mark.parametrize("name", FORGED)
+async def test_the_forger_succeeds_where_it_shares_the_process(pool, name):
+    """Negative control, and why `shared` says so in the level."""
+    shared = EvaluatorSandbox(pool, evaluator(name, separated=False))
+    outcome = await shared.evaluate(FORGED[name])
+    assert shared.level == "docker-oneshot-shared"
+    assert json.loads(outcome.answer)["metrics"]["combined_score"] >= 1.0, outcome
+
+
+async def test_stages_go_on_while_thresholds_are_reached(pool):
+    passed = await EvaluatorSandbox(pool, evaluator("minimum", thresholds=[0.5])).evaluate(GOOD["minimum"])
+    stopped = await EvaluatorSandbox(pool, evaluator("minimum", thresholds=[2.0])).evaluate(GOOD["minimum"])
+    assert set(json.loads(passed.answer)["metrics"]) == {"runs", "combined_score", "distance_score", "reliability"}
+    assert json.loads(stopped.answer) == {"metrics": {"runs": 1.0, "combined_score": 1.0}, "artifacts": {}, "stages": 1}
+
+
+BAD = {
+    "raises": ("def run_packing(): raise KeyError('no')", Verdict.EXCEPTION, "KeyError: 'no'"),
+    "does not compile": ("def run_packing(:", Verdict.EXCEPTION, "SyntaxError"),
+    "raises at import": ("1 / 0", Verdict.EXCEPTION, "ZeroDivisionError"),
+    "exits": ("import os\ndef run_packing(): os._exit(0)", Verdict.EXCEPTION, "the candidate's process ended: exit"),
+    "loops": ("def run_packing():\n    while True: pass", Verdict.EXCEPTION, "the candidate's process ended: cpu"),
+    "takes memory": ("def run_packing(): return [b'x' * (1 << 29)]", Verdict.MEMORY, "MemoryError"),
+    "returns a function": ("def run_packing(): return len", Verdict.EXCEPTION, "builtin_function_or_method can't cross"),
+    "returns NaN": ("def run_packing(): return [], [], float('nan')", Verdict.INVALID, "the metric 'reported' is nan"),
+    "lies about its arrays": ("import os, struct, json\ndef run_packing():\n    r = json.dumps({'dict': [['value', {'array':"
+                              " ['|O', [1], 'AAAA']}]]}).encode()\n    os.write(3, struct.pack('>I', len(r)) + r)\n"
+                              "    return 1", Verdict.EXCEPTION, "do not cross"),
+    "replies with junk": ("import os\ndef run_packing(): os.write(3, b'\\0\\0\\0\\4junk')", Verdict.EXCEPTION, "no value"),
+    "promises too much": ("import os\ndef run_packing(): os.write(3, b'\\xff' * 4)\n", Verdict.EXCEPTION, "ended"),
+    "floods": ("import os\ndef run_packing():\n    while True: os.write(1, b'x' * 65536)", Verdict.EXCEPTION, "output"),
+}  # fmt: skip
+
+
+async def test_bad_candidates_are_data_and_the_next_is_scored_as_ever(docker_url, image):
+    limits = Limits(cpu_seconds=2, wall_seconds=8, memory_mb=256, output_kb=4096)
+    async with DockerSandbox(docker_url, image, limits, size=2, builds=True) as pool:
+        judge = EvaluatorSandbox(pool, evaluator("packing"))
+        for what, (source, verdict, text) in BAD.items():
+            outcome, after = await asyncio.gather(judge.evaluate(source), judge.evaluate(GOOD["packing"]))
+            assert outcome.verdict is verdict, (what, outcome)
+            assert text in outcome.detail, (what, outcome)
+            assert json.loads(after.answer)["metrics"]["validity"] == 1.0
+
+
+async def test_calls_that_time_out_in_the_evaluator_do_not_hold_up_the_next(pool):
+    files = {
+        "evaluator.py": b"""
+import concurrent.futures, importlib
+def evaluate(path):
+    import sys, os
+    sys.path.insert(0, os.path.dirname(path))
+    program = importlib.import_module("candidate_program")
+    threads = concurrent.futures.ThreadPoolExecutor(4)
+    slow = threads.submit(program.wait, 20)
+    try:
+        slow.result(timeout=1)
+    except concurrent.futures.TimeoutError:
+        pass
+    answer = program.wait(0)
+    os._exit_ = threads.shutdown(wait=False, cancel_futures=True)
+    return {"answer": answer}
+"""
+    }
+    source = "import time\ndef wait(seconds):\n    time.sleep(seconds)\n    return 7\n"
+    outcome = await EvaluatorSandbox(pool, Evaluator(files)).evaluate(source)
+    assert json.loads(outcome.answer)["metrics"] == {"answer": 7.0}
+    assert outcome.wall_seconds < 10
+
+
+async def test_an_evaluator_is_bound_too(pool):
+    bad = {
+        "hangs": b"import time\ndef evaluate(path): time.sleep(100)",
+        "loops": b"def evaluate(path):\n    while True: pass",
+        "raises": b"def evaluate(path): raise OSError('disk')",
+        "gives text": b"def evaluate(path): return 'fine'",
+        "lacks evaluate": b"def judge(path): return {}",
+        "writes to its folder": b"def evaluate(path): open(__file__, 'a')",
+    }
+    limits = Limits(cpu_seconds=1, wall_seconds=3)
+    found = {}
+    async with DockerSandbox(pool._backend._base_url, pool._backend._recipe.image, limits, size=2) as small:
+        for name, text in bad.items():
+            outcome = await EvaluatorSandbox(small, Evaluator({"evaluator.py": text})).evaluate("x = 1")
+            found[name] = str(outcome.verdict)
+    assert found == {
+        "hangs": "timeout",
+        "loops": "cpu",
+        "raises": "exception",
+        "gives text": "invalid",
+        "lacks evaluate": "invalid",
+        "writes to its folder": "exception",
+    }
