@@ -2,9 +2,10 @@
 
     python benchmarks/sandbox.py [--rounds 5] [--json]
 
-Every way runs the same candidate (`f(x)` returns `x + 1`) on k tests, each test in a process of its own except where one
-`docker run` takes all of them. CPU counts everything the machine did meanwhile, the Docker engine included. Figures are
-medians over the rounds, with the smallest and the largest.
+Every way runs the same candidate (`f(x)` returns `x + 1`) on k tests, each test in a process of its own, forked from an
+interpreter. "Bare fork" is such an interpreter of the image and no bounds at all: the floor.
+CPU counts everything the machine did meanwhile, the Docker engine included. Figures are medians over the rounds, with the
+smallest and the largest.
 """
 
 from __future__ import annotations
@@ -33,17 +34,24 @@ from sandbox.image.build import ensure_image
 SOURCE = "def f(x):\n    return x + 1\n"
 FORKING = """
 import os, json, sys
-scope = {}
-exec(sys.argv[1], scope)
-for x in range(int(sys.argv[2])):
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        os.write(writer, json.dumps(scope["f"](x)).encode())
-        os._exit(0)
-    os.close(writer)
-    assert json.loads(os.read(reader, 100)) == x + 1
-    os.close(reader)
-    os.wait()
+def candidate(source, tests):
+    for x in range(tests):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            scope = {}
+            exec(compile(source, "program.py", "exec"), scope)
+            os.write(writer, json.dumps(scope["f"](x)).encode())
+            os._exit(0)
+        os.close(writer)
+        assert json.loads(os.read(reader, 100)) == x + 1
+        os.close(reader)
+        os.wait()
+if sys.argv[1:]:
+    candidate(sys.argv[1], int(sys.argv[2]))
+else:  # one candidate a line
+    for line in sys.stdin:
+        candidate(*json.loads(line))
+        print("done", flush=True)
 """
 HARDENED: dict[str, Any] = {
     "network_mode": "none",
@@ -55,6 +63,10 @@ HARDENED: dict[str, Any] = {
     "user": "65534:65534",
     "remove": True,
 }
+CANDIDATES = {"docker run per test": 2, "pool, reuse": 40, "bare fork, no sandbox": 40}
+"""Per measurement; slow ways get few, fast ones enough to be measured."""
+
+TESTS = (1, 10, 100)
 Way = Callable[[int], Awaitable[None]]
 
 
@@ -99,12 +111,47 @@ async def latency(way: Way, tests: int, arrivals: int, pace: float) -> list[floa
         busy.wait()
 
 
-def ways(sandbox: DockerSandbox, client: docker.DockerClient, image: str) -> dict[str, Way]:
+class BareFork:
+    """Two interpreters that fork a child per test and bound nothing: the image's, as the pools have."""
+
+    def __init__(self, url: str, image: str):
+        self.command = ["docker", "--host", url, "run", "--interactive", "--rm", "--security-opt", "seccomp=unconfined"]
+        self.command += [image, "python3", "-I", "-c", FORKING]
+
+    async def __aenter__(self) -> BareFork:
+        self.idle: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+        pipe = asyncio.subprocess.PIPE
+        for _ in range(2):
+            self.idle.put_nowait(await asyncio.create_subprocess_exec(*self.command, stdin=pipe, stdout=pipe))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        while not self.idle.empty():
+            process = self.idle.get_nowait()
+            assert process.stdin is not None
+            process.stdin.close()
+            await process.wait()
+
+    async def run(self, tests: int) -> None:
+        """Run one candidate."""
+        process = await self.idle.get()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps([SOURCE, tests]).encode() + b"\n")
+        assert await process.stdout.readline() == b"done\n"
+        self.idle.put_nowait(process)
+
+
+def ways(
+    pool: DockerSandbox, reuse: DockerSandbox, bare: BareFork, client: docker.DockerClient, image: str
+) -> dict[str, Way]:
     """Return what is compared, by name."""
 
-    async def pool(tests: int) -> None:
-        outcomes = await sandbox.run(Program(SOURCE, "f"), [b"[%d]" % x for x in range(tests)])
-        assert [outcome.answer for outcome in outcomes] == [b"%d" % (x + 1) for x in range(tests)]
+    def through(sandbox: DockerSandbox) -> Way:
+        async def run(tests: int) -> None:
+            outcomes = await sandbox.run(Program(SOURCE, "f"), [b"[%d]" % x for x in range(tests)])
+            assert [outcome.answer for outcome in outcomes] == [b"%d" % (x + 1) for x in range(tests)]
+
+        return run
 
     def contained(tests: int) -> None:
         client.containers.run(image, ["python3", "-I", "-c", FORKING, SOURCE, str(tests)], **HARDENED)
@@ -121,10 +168,12 @@ def ways(sandbox: DockerSandbox, client: docker.DockerClient, image: str) -> dic
         assert await process.wait() == 0
 
     return {
-        "pool (default)": pool,
+        "pool (default)": through(pool),
+        "pool, reuse": through(reuse),
         "docker run per candidate": run_per_candidate,
         "docker run per test": run_per_test,
         "subprocess per candidate, no sandbox": subprocess_per_candidate,
+        "bare fork, no sandbox": bare.run,
     }
 
 
@@ -142,15 +191,19 @@ async def main(rounds: int) -> dict[str, Any]:
     client = docker.DockerClient(base_url=url, version="auto")
     report: dict[str, Any] = {"rounds": rounds, "cores": len(Path("/proc/cpuinfo").read_text().split("processor\t")) - 1}
     throughput: dict[str, dict[str, list[float]]] = {}
-    async with DockerSandbox(url, image, Limits(), size=2) as sandbox:
-        compared = ways(sandbox, client, image)
+    async with (
+        DockerSandbox(url, image, Limits(), size=2) as pool,
+        DockerSandbox(url, image, Limits(), size=2, reuse=True) as reuse,
+        BareFork(url, image) as bare,
+    ):
+        compared = ways(pool, reuse, bare, client, image)
         for round_number in range(rounds):
-            for tests in (1, 10, 100):
+            for tests in TESTS:
                 for concurrency in (1, 2):
                     for name, way in compared.items():
                         if name == "docker run per test" and tests == 100:
                             continue  # minutes per candidate
-                        few = 2 if name == "docker run per test" else 6
+                        few = CANDIDATES.get(name, 8)
                         found = await measure(way, tests, few, concurrency)
                         key = f"{name}, k={tests}, concurrency={concurrency}"
                         for figure, value in found.items():
@@ -158,21 +211,27 @@ async def main(rounds: int) -> dict[str, Any]:
             print(f"round {round_number + 1} of {rounds}", file=sys.stderr)
         report["latency_seconds"] = {
             name: spread(await latency(compared[name], 10, 15, 0.5))
-            for name in ("pool (default)", "docker run per candidate")
+            for name in ("pool (default)", "pool, reuse", "docker run per candidate")
         }
     client.close()
     report["throughput"] = {
         key: {figure: spread(values) for figure, values in figures.items()} for key, figures in throughput.items()
     }
 
-    def ratio(other: str) -> float:
-        rates = [
-            report["throughput"][f"{name}, k=10, concurrency=2"]["tests_per_second"]["median"]
-            for name in ("pool (default)", other)
-        ]
-        return float(rates[0] / rates[1])
+    def ratios(one: str, other: str) -> dict[str, float]:
+        """Of tests/s, both measured in the same round."""
+        rates = [throughput[f"{name}, k=10, concurrency=2"]["tests_per_second"] for name in (one, other)]
+        return spread([first / second for first, second in zip(*rates, strict=True)])
 
-    report["ratios_at_k_10_concurrency_2"] = {other: ratio(other) for other in compared if other != "pool (default)"}
+    report["ratios_at_k_10_concurrency_2"] = {
+        f"{one} / {other}": ratios(one, other)
+        for one, other in [
+            ("pool (default)", "docker run per test"),
+            ("pool (default)", "docker run per candidate"),
+            ("pool (default)", "bare fork, no sandbox"),
+            ("pool, reuse", "bare fork, no sandbox"),
+        ]
+    }
     return report
 
 
@@ -188,5 +247,6 @@ if __name__ == "__main__":
         for key, figures in found["throughput"].items():
             cells = ", ".join(f"{name} {value['median']:.1f}" for name, value in figures.items())
             print(f"{key}: {cells}")
-        print("ratios of tests/s at k=10, concurrency 2:", found["ratios_at_k_10_concurrency_2"])
+        for key, figures in found["ratios_at_k_10_concurrency_2"].items():
+            print(f"{key}, tests/s at k=10, concurrency 2: " + ", ".join(f"{n} {v:.2f}" for n, v in figures.items()))
         print("latency of one candidate with 10 tests, beside a busy process (s):", found["latency_seconds"])

@@ -67,7 +67,12 @@ Model = Annotated[
     typer.Option(help="Hub id, folder, .gguf file or packaged model; with --base-url the served name."),
 ]
 SandboxOption = Annotated[
-    SandboxKind, typer.Option("--sandbox", help="Where candidates run: docker, or bwrap (bubblewrap, no daemon needed).")
+    SandboxKind,
+    typer.Option(
+        "--sandbox",
+        help="Where candidates run: docker (a container each), docker-reuse (a user each; where scoring bounds the run), "
+        "runsc (gVisor) or bwrap (bubblewrap, no daemon needed). See docs/security.md.",
+    ),
 ]
 DEFAULT_CANDIDATES = 100
 

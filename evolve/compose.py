@@ -28,14 +28,15 @@ from evolve.mutator import OpenAIMutator, Way
 from evolve.problem import Problem
 from evolve.scoring import Scorer
 from evolve.server import VllmServer
-from sandbox.base import Limits, Sandbox
+from sandbox.base import EngineUnavailable, Limits, Sandbox
 from sandbox.bubblewrap import BubblewrapSandbox
+from sandbox.container import GVISOR
 from sandbox.docker import DockerSandbox
-from sandbox.engine import Engine, install
+from sandbox.engine import Engine, has_runtime, install
 from sandbox.image.build import ensure_image, ensure_root
 
 Say = Callable[[str], None]
-SandboxKind = Literal["docker", "bwrap"]
+SandboxKind = Literal["docker", "docker-reuse", "runsc", "bwrap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,16 @@ def sandbox_with(
             say("no cgroup can be made here: memory and processes of a whole test are not bounded in this sandbox")
         return made
     url = engine().require()
+    runtime = GVISOR if kind == "runsc" else None
+    if runtime is not None and not has_runtime(url, runtime):
+        raise EngineUnavailable(f"The Docker engine at {url} doesn't know gVisor. Run `evolve setup --sandbox runsc`.")
     client = docker.APIClient(base_url=url, version="auto", timeout=600)
     try:
         image = ensure_image(client, packages, say)
     finally:
         client.close()
-    return DockerSandbox(url, image, limits, size=workers, run=run, builds=builds)
+    reuse = kind == "docker-reuse"
+    return DockerSandbox(url, image, limits, size=workers, run=run, builds=builds, reuse=reuse, runtime=runtime)
 
 
 def set_up(kind: SandboxKind, say: Say) -> None:
@@ -121,7 +126,7 @@ def set_up(kind: SandboxKind, say: Say) -> None:
             install(["bubblewrap", "debootstrap"], "bubblewrap", say)
         say(f"the sandbox's root file system is ready ({ensure_root(roots_folder(), say=say)})")
         return
-    url = engine().start(say)
+    url = engine().start_gvisor(say) if kind == "runsc" else engine().start(say)
     client = docker.APIClient(base_url=url, version="auto", timeout=600)
     try:
         ensure_image(client, say=say)

@@ -17,6 +17,9 @@ DEATHS_PER_PROGRAM = 3
 FAULTS_PER_PROGRAM = 5
 """How often a program is run again because the machine failed under it."""
 
+TESTS_AT_ONCE, BYTES_AT_ONCE = 32, 1 << 15
+"""How many tests, and about how many bytes of input, are sent before the first has answered."""
+
 PROGRAMS_PER_GUEST = 500
 """After how many programs a re-used sandbox is replaced all the same."""
 
@@ -119,9 +122,9 @@ class PooledSandbox:
     async def run(self, program: Program, inputs: Sequence[bytes]) -> list[Outcome]:
         """See `Sandbox.run`. Waiting candidates are served in the order of their arrival."""
         async with self.slot():
-            tests = _Tests(self, program)
+            tests = _Tests(self, program, inputs)
             try:
-                return [await tests.run(index, data) for index, data in enumerate(inputs)]
+                return await tests.run()
             finally:
                 await tests.release()
 
@@ -219,37 +222,81 @@ class PooledSandbox:
         self._closing = True
         if self._sentinel is not None:
             self.discard(self._sentinel)
+        faults: list[BaseException] = []
         try:
             while self._background or not self._ready.empty():
-                await asyncio.gather(*self._background)
+                ended = await asyncio.gather(*self._background, return_exceptions=True)
+                faults += [error for error in ended if isinstance(error, BaseException)]
                 while not self._ready.empty():
                     guest = self._ready.get_nowait()
                     if isinstance(guest, Guest):
                         self.discard(guest)
         finally:
             await self._backend.close()
+        if faults:
+            raise faults[0]
 
 
 class _Tests:
-    """The tests of one program: a sandbox for all of them, another one after a death."""
+    """The tests of one program: a sandbox for all of them, another one after a death.
 
-    def __init__(self, pool: PooledSandbox, program: Program):
+    Tests are sent some at a time. Once a sandbox has died, they are sent one by one, which tells whose doing it was.
+    """
+
+    def __init__(self, pool: PooledSandbox, program: Program, inputs: Sequence[bytes]):
         self._pool = pool
+        self._inputs = inputs
         self._job = tests_job(program, pool.limits)
         self._guest: Guest | None = None
         self._deaths = 0
         self._faults = 0
 
-    async def run(self, index: int, data: bytes) -> Outcome:
+    async def run(self) -> list[Outcome]:
+        """Run every test once, and again those that a machine under load may have let time out."""
+        outcomes: list[Outcome] = []
+        careful = False
+        while len(outcomes) < len(self._inputs):
+            if careful:
+                outcomes.append(await self._alone(len(outcomes)))
+                continue
+            try:
+                await self._some(outcomes)
+            except GuestDied as death:
+                careful = True
+                await self._blame(death)
+        for index, outcome in enumerate(outcomes):
+            if outcome.verdict is Verdict.TIMEOUT and outcome.cpu_seconds < 0.1 * self._pool.limits.wall:
+                outcomes[index] = await self._alone(index)
+        return outcomes
+
+    async def release(self) -> None:
+        """Let the sandbox go."""
+        guest, self._guest = self._guest, None
+        if guest is not None:
+            await self._pool.give_back(guest)
+
+    async def _some(self, outcomes: list[Outcome]) -> None:
+        """Run the next tests in one go."""
+        first = end = len(outcomes)
+        size = 0
+        while end < len(self._inputs) and end - first < TESTS_AT_ONCE and (end == first or size < BYTES_AT_ONCE):
+            size += len(self._inputs[end])
+            end += 1
+        guest = await self._loaded()
+        if not await guest.test_many(first, self._inputs[first:end], self._pool.limits, outcomes):
+            self._drop()
+
+    async def _alone(self, index: int) -> Outcome:
         """Run one test. A death is the program's only when it happens again in a fresh sandbox of a machine that is well."""
         if self._deaths >= DEATHS_PER_PROGRAM:
             return Outcome(Verdict.NOT_RUN, detail=f"the program took {self._deaths} sandboxes down before")
         deaths = 0
         while True:
             try:
-                outcome = await self._once(index, data)
-                if outcome.verdict is Verdict.TIMEOUT and outcome.cpu_seconds < 0.1 * self._pool.limits.wall:
-                    outcome = await self._once(index, data)  # a machine under load lets innocents time out
+                guest = await self._loaded()
+                outcome, usable = await guest.test(index, self._inputs[index], self._pool.limits)
+                if not usable:
+                    self._drop()
                 return outcome
             except GuestDied as death:
                 if await self._blame(death):
@@ -258,20 +305,11 @@ class _Tests:
                     self._deaths += 1
                     return Outcome(Verdict.KILLED, detail=f"the sandbox died in this test, twice: {death}"[:1000])
 
-    async def release(self) -> None:
-        """Let the sandbox go."""
-        guest, self._guest = self._guest, None
-        if guest is not None:
-            await self._pool.give_back(guest)
-
-    async def _once(self, index: int, data: bytes) -> Outcome:
+    async def _loaded(self) -> Guest:
         if self._guest is None:
             self._guest = await self._pool.take()
             await self._guest.load(self._job)
-        outcome, usable = await self._guest.test(index, data, self._pool.limits)
-        if not usable:
-            self._drop()
-        return outcome
+        return self._guest
 
     async def _blame(self, death: GuestDied) -> bool:
         guest = self._guest

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -152,6 +152,37 @@ class Guest:
         except TimeoutError:
             raise GuestDied("no frame in time") from None
         return self._outcome(identity, header, answer)
+
+    async def test_many(self, first: int, inputs: Sequence[bytes], limits: Limits, outcomes: list[Outcome]) -> bool:
+        """Run tests that are all sent at once; return whether the sandbox may run another.
+
+        Args:
+            first: id of the first test; the others count from it.
+            inputs: of the tests.
+            limits: of each.
+            outcomes: gets one outcome after the other; fewer than inputs when the sandbox may not be used any more.
+
+        Raises:
+            GuestDied: no valid frame came for the next test, for whatever reason.
+        """
+        tests = enumerate(inputs, start=first)
+        data = b"".join(struct.pack(">II", identity, len(test)) + test for identity, test in tests)
+        sending = asyncio.create_task(self._send(data))
+        try:
+            for identity in range(first, first + len(inputs)):
+                async with asyncio.timeout(limits.wall + GRACE_SECONDS):
+                    header, answer = await self._frame(limits.output_kb << 10)
+                outcome, usable = self._outcome(identity, header, answer)
+                outcomes.append(outcome)
+                if not usable:
+                    return False
+            await sending
+        except TimeoutError:
+            raise GuestDied("no frame in time") from None
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        return True
 
     async def evaluate(self, answer_call: Callable[[int, bytes | None], Awaitable[bytes]], limits: Limits) -> Outcome:
         """Let the loaded evaluator run; return what it gave.

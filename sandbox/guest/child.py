@@ -19,9 +19,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .seccomp import install_filter
-from .values import Unsupported, decode, encode
-
 FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
 RESULT = 3  # the descriptor for reports
 PR_SET_DUMPABLE = 4
@@ -32,19 +29,24 @@ class NotPlain(Exception):
     """A returned value that is not plain data."""
 
 
-def bind(job: dict[str, Any], seccomp: bytes, space: int) -> None:
-    """Bound this process for good: memory killer first, CPU time, files, address space, user, system calls.
+def bind(job: dict[str, Any], space: int) -> None:
+    """Bound this process for good: memory killer first, CPU time, files, address space, user.
+
+    The filter of system calls is the supervisor's own, which every child inherits.
 
     Args:
         job: limits, and the user to become where the supervisor is root.
-        seccomp: filter of `seccomp.build_filter`.
         space: address space of the interpreter itself in bytes, or 0 to leave the address space unbounded: runtimes such
             as V8 reserve far more than they use, and the container's memory bounds them.
     """
-    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root and the next write is refused
-    with open("/proc/self/oom_score_adj", "w") as adjustment:
-        adjustment.write("1000")
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    root = os.geteuid() == 0
+    if not root:
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root and the next write is refused
+    adjustment = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    os.write(adjustment, b"1000")
+    os.close(adjustment)
+    if not root:
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     cpu = max(1, -int(-job["cpu"] // 1))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU names the reason, SIGKILL a second later insists
     limits = [(resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_CORE, 0)]
@@ -52,16 +54,15 @@ def bind(job: dict[str, Any], seccomp: bytes, space: int) -> None:
         limits.append((resource.RLIMIT_AS, space + job["memory"]))
     for which, limit in limits:
         resource.setrlimit(which, (limit, limit))
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    if os.geteuid() == 0:
+    if root:
         os.setgroups([])
         os.setresgid(job["user"], job["user"], job["user"])
         os.setresuid(job["user"], job["user"], job["user"])
-    install_filter(seccomp)
 
 
 def become(command: list[str], folder: str) -> None:
     """Turn this process into a program of another language."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.set_inheritable(RESULT, False)
     os.chdir(folder)
     os.execvpe(command[0], command, {"PATH": "/usr/bin:/bin", "HOME": folder, "LANG": "C.UTF-8"})
@@ -150,20 +151,23 @@ def execute(job: dict[str, Any]) -> None:
         sys.stdout.flush()
         report(b"A")
         return
-    arguments = json.loads(os.fdopen(0, "rb", closefd=False).read())
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    data = b""
+    while piece := os.read(0, 1 << 20):
+        data += piece
+    arguments = json.loads(data)
     function = getattr(load(source, "program", before=lambda: None), entry, None)
     if not callable(function):
         report(b"E", f"the program defines no function {entry}".encode())
         return
     report(b"L")
     value = function(*arguments or [])
-    report(b"A", json.dumps(plain(value), allow_nan=False).encode())
+    report(b"A", json.dumps(plain(value)).encode())
 
 
 def answer_calls(job: dict[str, Any]) -> None:
     """Load the program once and answer an evaluator's calls to it (`calls.py`) until descriptor 0 ends."""
+    from .values import Unsupported, decode, encode
+
     requests = os.fdopen(0, "rb", closefd=False)
     module: types.ModuleType | None = None
     while size := requests.read(4):
@@ -182,6 +186,8 @@ def answer_calls(job: dict[str, Any]) -> None:
 
 def answer_call(module: types.ModuleType, request: dict[str, Any]) -> Any:
     """Return what one request asks for: the module's names, or a call's value."""
+    from .values import Unsupported, decode, encode
+
     if request["op"] == "names":
         found: dict[str, Any] = {}
         for name, value in vars(module).items():

@@ -7,9 +7,12 @@ import os
 import select
 import struct
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from .child import RESULT
+
+if TYPE_CHECKING:
+    from .relay import Relay
 
 TAIL = 2000  # bytes of stderr that are kept
 
@@ -36,16 +39,8 @@ class Process:
             os.close(self.descriptor)
 
 
-class Relay(Protocol):
-    """Something else that is served while a child runs; it has the host's stream to itself once the input is through."""
-
-    def register(self, poll: select.poll) -> None: ...
-
-    def handle(self, descriptor: int, event: int) -> None: ...
-
-
 class Pump:
-    """The pipes of one child.
+    """The pipes of one child. The supervisor's descriptors up to `RESULT` must be taken, so that no pipe lies there.
 
     Args:
         size: bytes of input that the host has announced on descriptor 0.
@@ -68,10 +63,9 @@ class Pump:
 
     def become_child(self) -> None:
         """Give the child its four descriptors and nothing else."""
-        ends = [os.dup(self.input_read)] + [os.dup(writer) for _, writer in self.pipes]
-        ends = [os.dup2(end, 200 + i) for i, end in enumerate(ends)]
-        for target, end in enumerate(ends):
-            os.dup2(end, target)
+        os.dup2(self.input_read, 0)
+        for target, (_, writer) in enumerate(self.pipes, start=1):
+            os.dup2(writer, target)
         os.closerange(RESULT + 1, 1024)
 
     def become_parent(self) -> None:
@@ -83,8 +77,8 @@ class Pump:
     def run(self, process: Process, deadline: float, relay: Relay | None = None) -> str | None:
         """Pump until the child ends (returns None), the deadline passes ('timeout') or a cap bursts ('output').
 
-        With `keep_open` also until a whole reply is there ('reply'). Ends this process when the host hangs up, so that
-        nothing outlives it.
+        With `keep_open` also until a whole reply is there ('reply'). A relay is served meanwhile, and has the host's stream
+        to itself once the input is through. Ends this process when the host hangs up, so that nothing outlives it.
         """
         waiting_for_host = True
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import platform
+import os
 import struct
 
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 38, 22
@@ -13,7 +13,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 # name: (x86_64, aarch64); -1 where an architecture lacks it.
 DENIED = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
-    "setrlimit": (160, 164), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "userfaultfd": (323, 282), "keyctl": (250, 219), "add_key": (248, 217),
     "request_key": (249, 218), "bpf": (321, 280), "perf_event_open": (298, 241), "unshare": (272, 97),
     "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "move_mount": (429, 429), "open_tree": (428, 428),
@@ -34,9 +34,15 @@ NAMESPACES = 0x7E020000  # CLONE_NEW* of clone's flags
 AF_UNIX = 1
 
 
-def build_filter() -> bytes:
-    """Return a seccomp BPF program (bytes): deny `DENIED`, new namespaces, setting limits, sockets but AF_UNIX."""
-    machine = platform.machine()
+class Filter(ctypes.Structure):
+    """The kernel's `sock_fprog`."""
+
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+def build_filter() -> Filter:
+    """Return a seccomp BPF program: deny `DENIED`, new namespaces, limits of other processes, sockets but AF_UNIX."""
+    machine = os.uname().machine
     column = {"x86_64": 0, "aarch64": 1}.get(machine)
     if column is None:
         raise SystemExit(f"the sandbox knows no system call table for {machine}")
@@ -54,24 +60,19 @@ def build_filter() -> bytes:
     ]  # fmt: skip
     for numbers in DENIED.values():
         program += [statement(jeq, numbers[column], 0, 1), statement(ret, deny | errno.EPERM)]
-    program += [  # prlimit64 may read limits (its new_limit is null), never set them
-        statement(jeq, PRLIMIT[column], 0, 6), statement(load, 32), statement(jeq, 0, 0, 2), statement(load, 36),
-        statement(jeq, 0, 1, 0), statement(ret, deny | errno.EPERM), statement(ret, allow),
+    program += [  # prlimit64 is for the caller itself only (pid 0), which may only lower its limits
+        statement(jeq, PRLIMIT[column], 0, 4), statement(load, 16), statement(jeq, 0, 1, 0),
+        statement(ret, deny | errno.EPERM), statement(ret, allow),
         statement(jeq, SOCKET[column], 0, 4), statement(load, 16), statement(jeq, AF_UNIX, 1, 0),
         statement(ret, deny | errno.EACCES), statement(ret, allow),
         statement(jeq, CLONE[column], 0, 3), statement(load, 16), statement(jset, NAMESPACES, 0, 1),
         statement(ret, deny | errno.EPERM), statement(ret, allow),
     ]  # fmt: skip
-    return b"".join(program)
+    return Filter(len(program), b"".join(program))
 
 
-def install_filter(program: bytes) -> None:
+def install_filter(program: Filter) -> None:
     """Bind the calling process and its descendants to a seccomp filter, for good."""
-
-    class Fprog(ctypes.Structure):
-        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
-
-    prog = Fprog(len(program) // 8, program)
-    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, 2, ctypes.byref(prog), 0, 0)):
+    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, 2, ctypes.byref(program), 0, 0)):
         if libc.prctl(*arguments) != 0:
             raise OSError(ctypes.get_errno(), "prctl")

@@ -5,9 +5,10 @@ file for the next test; is bound in CPU time, memory, output, files and system c
 Children run untrusted code and may report whatever they like, so this process only ever reports *answers*; expected
 values and scores exist on the host alone.
 
-Wire (big endian). From the host: u32 size, JSON job; then per test u32 id, u32 size, input bytes. To the host, first an
-empty-handed frame with `ready`, then a frame per test: u32 header size, u32 answer size, JSON header, answer bytes. A
-test's input is spliced inside the kernel into the child's pipe: were it read here, later children would inherit a copy.
+Wire (big endian). From the host: u32 size, JSON job; then per test u32 id, u32 size, input bytes; several tests may be on
+their way. To the host, first an empty-handed frame with `ready`, then a frame per test: u32 header size, u32 answer size,
+JSON header, answer bytes. A test's input is spliced inside the kernel into the child's pipe: were it read here, later
+children would inherit a copy.
 
 A job's `mode` is `tests`; `calls` (the program is loaded once and answers calls, until CLOSE); or `evaluator` (an evaluator
 runs once, and its calls to the candidate go to the host and come back). END makes the sandbox ready for another program,
@@ -17,7 +18,6 @@ that PID 1 never holds anything of a program.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import ctypes
 import gc
@@ -25,24 +25,25 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from . import calls, child, evaluator, toolchain
+from . import child, toolchain
 from .child import PR_SET_DUMPABLE
 from .pump import TAIL, Process, Pump, swallow
-from .relay import Relay
-from .seccomp import build_filter
+from .seccomp import build_filter, install_filter
 
 SCRATCH = "/tmp"
+HELD_BYTES, HELD_SECONDS = 1 << 15, 0.1  # how much of its frames the host may wait for
 CHATTER = 4 << 20  # bytes of stdout or stderr that a test may write beside its answer
 END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE  # in place of a test's id
 FIRST_USER, USERS = 20_000, 40_000
 PR_SET_CHILD_SUBREAPER = 36
+CLEAN, USED_NUMPY, RESISTED = 0, 3, 1  # exit codes of a nursery
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,22 +58,50 @@ def read_exactly(size: int) -> bytes:
     return data
 
 
-def send(header: dict[str, Any], answer: bytes = b"") -> None:
-    """Write one frame to the host."""
-    text = json.dumps(header).encode()
-    data = memoryview(struct.pack(">II", len(text), len(answer)) + text + answer)
-    while data:
-        data = data[os.write(1, data) :]
+class Frames:
+    """Frames for the host. One that may wait is sent with the next ones while the host has more tests in the pipe."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._since = 0.0
+        self._input = select.poll()
+        self._input.register(0, select.POLLIN)
+
+    def send(self, header: dict[str, Any], answer: bytes = b"", may_wait: bool = False) -> None:
+        """Write one frame to the host, after those that wait."""
+        now = time.monotonic()
+        if not self._held:
+            self._since = now
+        text = json.dumps(header).encode()
+        self._held += struct.pack(">II", len(text), len(answer)) + text + answer
+        if may_wait and len(self._held) < HELD_BYTES and now - self._since < HELD_SECONDS and self._input.poll(0):
+            return
+        data = memoryview(self._held)
+        while data:
+            data = data[os.write(1, data) :]
+        self._held = b""
 
 
-def oom_kills() -> int:
-    """Return how often the kernel killed a process of this container for memory (cgroup v1 or v2)."""
-    for path in ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"):
-        with contextlib.suppress(OSError), open(path) as lines:
-            for line in lines:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
+class OomKills:
+    """How often the kernel killed a process of this container for memory (cgroup v1 or v2)."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        for path in ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"):
+            with contextlib.suppress(OSError):
+                self._file = os.open(path, os.O_RDONLY)
+        self._seen = self._count()
+
+    def more(self) -> bool:
+        """Return whether there were more since the last call."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        if self._file is None:
+            return 0
+        _, _, rest = os.pread(self._file, 4096, 0).partition(b"\noom_kill ")
+        return int(rest.split(maxsplit=1)[0]) if rest else 0
 
 
 def kill_all() -> int:
@@ -88,12 +117,54 @@ def kill_all() -> int:
             return survivors
 
 
+class Machine:
+    """What children have in common: the interpreter's address space in bytes, memory kills so far, the marker file."""
+
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+        # Elsewhere nothing is killed or deleted: PID 1 or its nursery, our image, and /tmp a mount of its own.
+        self.is_sandbox = os.getpid() == 1 and os.path.exists(marker) and os.path.ismount(SCRATCH)
+        self.kills = OomKills()
+        self.frames = Frames()
+        with open("/proc/self/statm") as statm:
+            self.space = int(statm.read().split()[0]) * resource.getpagesize()
+
+    def kill_all(self) -> int:
+        """Kill every other process of this PID namespace but PID 1 and reap them; return how many there were."""
+        survivors = 0
+        while self.is_sandbox:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            try:
+                while os.waitpid(-1, 0):
+                    survivors += 1
+            except ChildProcessError:
+                break
+        return survivors
+
+    def clean_scratch(self) -> bool:
+        """Empty the scratch mount; return False when something resisted, so that the host throws this sandbox away."""
+        if not self.is_sandbox:
+            return False
+        try:
+            for entry in os.scandir(SCRATCH):
+                if entry.is_dir(follow_symlinks=False):
+                    from shutil import rmtree  # imports a lot, and few programs make folders
+
+                    rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        except (OSError, RecursionError):
+            return False
+        return True
+
+
 class Attempt:
     """One bounded child and everything that it starts.
 
     Args:
         job: its limits.
-        seccomp: its filter.
+        machine: what children have in common.
         size: bytes of input that the host has announced.
         caps: bytes that may come on stdout, stderr and the report.
         work: what the child does; returns its exit code.
@@ -104,7 +175,7 @@ class Attempt:
     def __init__(
         self,
         job: dict[str, Any],
-        seccomp: bytes,
+        machine: Machine,
         size: int,
         caps: list[int],
         work: Callable[[], int],
@@ -112,16 +183,15 @@ class Attempt:
         keep_open: bool = False,
     ):
         self.pump = Pump(size, caps, keep_open)
-        self._kills = oom_kills()
-        with open("/proc/self/statm") as statm:
-            space = int(statm.read().split()[0]) * resource.getpagesize()
+        self._machine = machine
+        machine.kills.more()  # those of others don't count
         self.started = time.monotonic()
         pid = os.fork()
         if pid == 0:
             status = 70
             try:
                 self.pump.become_child()
-                child.bind(job, seccomp, space if bounded else 0)
+                child.bind(job, machine.space if bounded else 0)
                 status = work()
             finally:
                 os._exit(status)  # whatever the program has registered for its exit does not run
@@ -135,9 +205,9 @@ class Attempt:
             os.kill(self.process.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.process.pid, 0)
         wall = time.monotonic() - self.started
-        survivors = kill_all()
+        survivors = self._machine.kill_all()
         self.streams = self.pump.close()
-        self.status, self.ended, self.oom = status, ended, oom_kills() > self._kills
+        self.status, self.ended, self.oom = status, ended, self._machine.kills.more()
         return {
             "cpu": usage.ru_utime + usage.ru_stime,
             "wall": wall,
@@ -151,12 +221,12 @@ class Program:
 
     Args:
         job: what the host wants.
-        seccomp: filter of its children.
-        marker: the image's marker file, without which nothing is deleted.
+        machine: what its children have in common.
     """
 
-    def __init__(self, job: dict[str, Any], seccomp: bytes, marker: str):
-        self.job, self.seccomp, self.marker = job, seccomp, marker
+    def __init__(self, job: dict[str, Any], machine: Machine):
+        self.job, self.machine = job, machine
+        self.send = machine.frames.send
         self.built: toolchain.Files = {}
         self.broken = ""
         self.session: Attempt | None = None
@@ -165,9 +235,9 @@ class Program:
         """Serve until the host says END; return whether this sandbox is as it was before. Returns early where it isn't."""
         if self.job["toolchain"]:
             self.build()
-            if not clean_scratch(self.marker):
+            if not self.machine.clean_scratch():
                 return False
-        send({"built": not self.broken})
+        self.send({"built": not self.broken})
         step = {"tests": self.test, "calls": self.call, "evaluator": self.judge}[self.job["mode"]]
         while True:
             identity, size = struct.unpack(">II", read_exactly(8))
@@ -175,7 +245,7 @@ class Program:
                 return self.session is None
             if identity == CLOSE:
                 clean = self.close_session()
-                send({"closed": True, "clean": clean})
+                self.send({"closed": True, "clean": clean})
             else:
                 clean = step(identity, size)
             if not clean:
@@ -189,7 +259,7 @@ class Program:
         if wanted["build"]:
             limits = self.job | toolchain.SECONDS
             attempt = Attempt(
-                limits, self.seccomp, 0, [CHATTER, CHATTER, 4096], lambda: self.become(wanted["build"]), bounded=False
+                limits, self.machine, 0, [CHATTER, CHATTER, 4096], lambda: self.become(wanted["build"]), bounded=False
             )
             header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + limits["wall"]))
             if attempt.ended or attempt.status or attempt.oom:
@@ -211,14 +281,14 @@ class Program:
         """Run one test in a fresh child and send its frame; return whether this sandbox may be used again."""
         if self.broken:
             swallow(size)
-            send({"id": identity, "verdict": "exception", "detail": self.broken, "stderr": "", "loaded": False,
+            self.send({"id": identity, "verdict": "exception", "detail": self.broken, "stderr": "", "loaded": False,
                   "cpu": 0.0, "wall": 0.0, "clean": True})  # fmt: skip
             return True
         job, is_function, cap, other = self.job, self.job["entry"] is not None, self.job["output"], self.job["toolchain"]
         toolchain.put_files(SCRATCH, self.built)
         attempt = Attempt(
             job,
-            self.seccomp,
+            self.machine,
             size,
             [CHATTER if is_function else cap, CHATTER, cap + 2 if is_function else 4096],
             (lambda: self.become(other["run"])) if other else (lambda: child.run(child.execute, job)),
@@ -233,8 +303,9 @@ class Program:
         verdict, detail, answer = judge_end(job, attempt, header["cpu"], result)
         if verdict is None and not is_function:
             answer = out
-        clean = clean_scratch(self.marker)
-        send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": clean}, answer)
+        clean = self.machine.clean_scratch()
+        header |= {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": clean}
+        self.send(header, answer, may_wait=clean)
         return clean
 
     def call(self, identity: int, size: int) -> bool:
@@ -243,19 +314,19 @@ class Program:
         if self.session is None:
             caps = [CHATTER, CHATTER, job["output"] + 4]
             work = lambda: child.run(child.answer_calls, job)  # noqa: E731
-            self.session = Attempt(job, self.seccomp, 0, caps, work, keep_open=True)
+            self.session = Attempt(job, self.machine, 0, caps, work, keep_open=True)
         session = self.session
         session.pump.remaining += size
         ended = session.pump.run(session.process, time.monotonic() + job["wall"])
         if ended == "reply":
-            send({"id": identity, "loaded": True, "verdict": None, "detail": "", "stderr": "", "cpu": 0.0, "wall": 0.0,
+            self.send({"id": identity, "loaded": True, "verdict": None, "detail": "", "stderr": "", "cpu": 0.0, "wall": 0.0,
                   "clean": True}, session.pump.take_reply())  # fmt: skip
             return True
         header = session.finish(ended)
         self.session = None
         verdict, detail, _ = judge_end(job, session, header["cpu"], session.streams[2])
-        clean = clean_scratch(self.marker)
-        send(header | {"id": identity, "loaded": True, "verdict": verdict or "exit", "detail": detail, "clean": clean})
+        clean = self.machine.clean_scratch()
+        self.send(header | {"id": identity, "loaded": True, "verdict": verdict or "exit", "detail": detail, "clean": clean})
         return clean
 
     def close_session(self) -> bool:
@@ -263,13 +334,18 @@ class Program:
         if self.session is not None:
             self.session.finish("closed")
             self.session = None
-        return clean_scratch(self.marker)
+        return self.machine.clean_scratch()
 
     def judge(self, identity: int, size: int) -> bool:
         """Let an evaluator judge the candidate that it calls through the relay; send what it reports."""
+        import base64
+
+        from . import calls, evaluator
+        from .relay import Relay
+
         swallow(size)
         job = self.job
-        home = os.path.dirname(self.marker)
+        home = os.path.dirname(self.machine.marker)
         folder = os.path.join(SCRATCH, "problem")
         files = {name: (mode, base64.b64decode(data)) for name, (mode, data) in job["files"].items()}
         toolchain.put_files(folder, files)
@@ -278,14 +354,14 @@ class Program:
         toolchain.put_files(SCRATCH, {program: (0o444, source.encode("utf-8", "surrogatepass"))})
         task = job | {"folder": folder, "program": program, "home": home}
         caps = [CHATTER, CHATTER, job["output"] + 2]
-        relay = Relay(calls.SOCKET, job["output"], read_exactly, send)
-        attempt = Attempt(task, self.seccomp, 0, caps, lambda: child.run(evaluator.evaluate, task))
+        relay = Relay(calls.SOCKET, job["output"], read_exactly, self.send)
+        attempt = Attempt(task, self.machine, 0, caps, lambda: child.run(evaluator.evaluate, task))
         header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"], relay))
         relay.close()
         result = attempt.streams[2]
         loaded = result[:1] == b"L"
         verdict, detail, answer = judge_end(job, attempt, header["cpu"], result[1:] if loaded else result)
-        send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": False}, answer)
+        self.send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": False}, answer)
         return False
 
 
@@ -316,51 +392,42 @@ def judge_end(job: dict[str, Any], attempt: Attempt, cpu: float, result: bytes) 
     return "exit", message or f"ended with exit code {code} and no answer", b""
 
 
-_is_supervisor = False
-
-
-def clean_scratch(marker: str) -> bool:
-    """Empty the scratch mount; return False when something resisted, so that the host throws this sandbox away.
-
-    Does nothing outside a sandbox: it needs a supervisor that was PID 1, the image's marker, and a mount of its own.
-    """
-    if not (_is_supervisor and os.path.exists(marker) and os.path.ismount(SCRATCH)):
-        return False
-    try:
-        for entry in os.scandir(SCRATCH):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)
-    except (OSError, RecursionError):
-        return False
-    return True
-
-
-def serve_program(seccomp: bytes, marker: str, user: int) -> bool:
+def serve_program(machine: Machine, user: int) -> bool:
     """Read a job and serve it."""
-    job = json.loads(read_exactly(*struct.unpack(">I", read_exactly(4))))
-    return Program(job | {"user": user}, seccomp, marker).serve()
+    text = read_exactly(*struct.unpack(">I", read_exactly(4)))
+    if b"numpy" in text:
+        preload()
+    return Program(json.loads(text) | {"user": user}, machine).serve()
 
 
-def in_nursery(seccomp: bytes, marker: str, user: int) -> bool:
+def preload() -> None:
+    """Import numpy, so that a test which imports it finds it there: 4 ms instead of 60, and a fork costs twice as much."""
+    with contextlib.suppress(ImportError):
+        import numpy
+        import numpy.linalg
+        import numpy.random  # noqa: F401
+    gc.freeze()
+
+
+def in_nursery(machine: Machine, user: int) -> bool:
     """Serve the next program in a fork of this process; return whether this sandbox is as it was before."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.poll()
     pid = os.fork()
     if pid == 0:
-        status = 1
+        status = RESISTED
         try:
             libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            status = 0 if serve_program(seccomp, marker, user) else 1
-        except SystemExit:
-            status = 2
+            if serve_program(machine, user):
+                status = USED_NUMPY if "numpy" in sys.modules else CLEAN
         finally:
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    kill_all()
-    return status == 0 and clean_scratch(marker)
+    machine.kill_all()
+    if status == USED_NUMPY and "numpy" not in sys.modules:
+        preload()  # the next program will want it, too
+    return status in (CLEAN, USED_NUMPY) and machine.clean_scratch()
 
 
 def serve(marker: str, reuse: bool) -> int:
@@ -368,20 +435,21 @@ def serve(marker: str, reuse: bool) -> int:
 
     As root, programs run as users of their own; `reuse` needs that.
     """
-    global _is_supervisor
-    _is_supervisor = os.getpid() == 1
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # PID 1 is immune to what it does not handle
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the nursery is not: a child may end without reading its input
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    with contextlib.suppress(ImportError):
-        import numpy  # noqa: F401  (children that import it find it there)
-    seccomp = build_filter()
+    while os.open(os.devnull, os.O_RDWR) < child.RESULT:
+        pass  # so that no pipe lies where a child wants its own
+    machine = Machine(marker)
+    if not machine.is_sandbox:
+        return 2
+    install_filter(build_filter())
     gc.freeze()  # a child's collections leave these pages shared
-    send({"ready": 1})
+    machine.frames.send({"ready": 1})
     if not reuse:
-        return 0 if serve_program(seccomp, marker, FIRST_USER) else 1
+        return 0 if serve_program(machine, FIRST_USER) else 1
     programs = 0
-    while in_nursery(seccomp, marker, FIRST_USER + programs % USERS):
+    while in_nursery(machine, FIRST_USER + programs % USERS):
         programs += 1
-        send({"reset": programs})
+        machine.frames.send({"reset": programs})
     return 1

@@ -30,17 +30,21 @@ CONTROLS = {
         "with contextlib.suppress(ImportError)",
         "write to the supervisor's descriptors",
     ),
-    "system calls are filtered": ("    install_filter(seccomp)\n", "    pass\n", "limit the supervisor"),
+    "system calls are filtered": ("    install_filter(build_filter())\n", "    pass\n", "limit the supervisor"),
     "sockets are AF_UNIX only": ("statement(jeq, AF_UNIX, 1, 0)", "statement(jeq, AF_UNIX, 1, 1)", "AF_VSOCK"),
     "signals don't reach PID 1": (
         "signal.signal(signal.SIGINT, signal.SIG_DFL)",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",
         "kill the supervisor",
     ),
-    "every process ends with its test": ("survivors = kill_all()", "survivors = 0", "daemon that outlives its test"),
+    "every process ends with its test": (
+        "survivors = self._machine.kill_all()",
+        "survivors = 0",
+        "daemon that outlives its test",
+    ),
     "the scratch folder is emptied": (
-        'clean = clean_scratch(self.marker)\n        send(header | {"id": identity, "loaded": loaded, "v',
-        'clean = True\n        send(header | {"id": identity, "loaded": loaded, "v',
+        "clean = self.machine.clean_scratch()\n        header |=",
+        "clean = True\n        header |=",
         "state in a file",
     ),
     "inputs are spliced, not read": (
