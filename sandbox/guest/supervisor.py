@@ -23,7 +23,6 @@ import ctypes
 import gc
 import json
 import os
-import resource
 import select
 import signal
 import struct
@@ -34,129 +33,17 @@ from typing import Any
 
 from . import child, toolchain
 from .child import PR_SET_DUMPABLE
+from .frames import read_exactly
+from .machine import SCRATCH, Machine
 from .pump import TAIL, Process, Pump, swallow
 from .seccomp import build_filter, install_filter
 
-SCRATCH = "/tmp"
-HELD_BYTES, HELD_SECONDS = 1 << 15, 0.1  # how much of its frames the host may wait for
 CHATTER = 4 << 20  # bytes of stdout or stderr that a test may write beside its answer
 END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE  # in place of a test's id
 FIRST_USER, USERS = 20_000, 40_000
 PR_SET_CHILD_SUBREAPER = 36
 CLEAN, USED_NUMPY, RESISTED = 0, 3, 1  # exit codes of a nursery
 libc = ctypes.CDLL(None, use_errno=True)
-
-
-def read_exactly(size: int) -> bytes:
-    """Read `size` bytes from the host, or end with it."""
-    data = b""
-    while len(data) < size:
-        piece = os.read(0, size - len(data))
-        if not piece:
-            raise SystemExit(0)
-        data += piece
-    return data
-
-
-class Frames:
-    """Frames for the host. One that may wait is sent with the next ones while the host has more tests in the pipe."""
-
-    def __init__(self) -> None:
-        self._held = b""
-        self._since = 0.0
-        self._input = select.poll()
-        self._input.register(0, select.POLLIN)
-
-    def send(self, header: dict[str, Any], answer: bytes = b"", may_wait: bool = False) -> None:
-        """Write one frame to the host, after those that wait."""
-        now = time.monotonic()
-        if not self._held:
-            self._since = now
-        text = json.dumps(header).encode()
-        self._held += struct.pack(">II", len(text), len(answer)) + text + answer
-        if may_wait and len(self._held) < HELD_BYTES and now - self._since < HELD_SECONDS and self._input.poll(0):
-            return
-        data = memoryview(self._held)
-        while data:
-            data = data[os.write(1, data) :]
-        self._held = b""
-
-
-class OomKills:
-    """How often the kernel killed a process of this container for memory (cgroup v1 or v2)."""
-
-    def __init__(self) -> None:
-        self._file: int | None = None
-        for path in ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events"):
-            with contextlib.suppress(OSError):
-                self._file = os.open(path, os.O_RDONLY)
-        self._seen = self._count()
-
-    def more(self) -> bool:
-        """Return whether there were more since the last call."""
-        before, self._seen = self._seen, self._count()
-        return self._seen > before
-
-    def _count(self) -> int:
-        if self._file is None:
-            return 0
-        _, _, rest = os.pread(self._file, 4096, 0).partition(b"\noom_kill ")
-        return int(rest.split(maxsplit=1)[0]) if rest else 0
-
-
-def kill_all() -> int:
-    """Kill every other process of this PID namespace but PID 1 and reap them; return how many there were."""
-    survivors = 0
-    while True:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, 0):
-                survivors += 1
-        except ChildProcessError:
-            return survivors
-
-
-class Machine:
-    """What children have in common: the interpreter's address space in bytes, memory kills so far, the marker file."""
-
-    def __init__(self, marker: str) -> None:
-        self.marker = marker
-        # Elsewhere nothing is killed or deleted: PID 1 or its nursery, our image, and /tmp a mount of its own.
-        self.is_sandbox = os.getpid() == 1 and os.path.exists(marker) and os.path.ismount(SCRATCH)
-        self.kills = OomKills()
-        self.frames = Frames()
-        with open("/proc/self/statm") as statm:
-            self.space = int(statm.read().split()[0]) * resource.getpagesize()
-
-    def kill_all(self) -> int:
-        """Kill every other process of this PID namespace but PID 1 and reap them; return how many there were."""
-        survivors = 0
-        while self.is_sandbox:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-            try:
-                while os.waitpid(-1, 0):
-                    survivors += 1
-            except ChildProcessError:
-                break
-        return survivors
-
-    def clean_scratch(self) -> bool:
-        """Empty the scratch mount; return False when something resisted, so that the host throws this sandbox away."""
-        if not self.is_sandbox:
-            return False
-        try:
-            for entry in os.scandir(SCRATCH):
-                if entry.is_dir(follow_symlinks=False):
-                    from shutil import rmtree  # imports a lot, and few programs make folders
-
-                    rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)
-        except (OSError, RecursionError):
-            return False
-        return True
 
 
 class Attempt:
@@ -438,7 +325,7 @@ def serve(marker: str, reuse: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # PID 1 is immune to what it does not handle
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the nursery is not: a child may end without reading its input
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    while os.open(os.devnull, os.O_RDWR) < child.RESULT:
+    while os.dup(2) < child.RESULT:
         pass  # so that no pipe lies where a child wants its own
     machine = Machine(marker)
     if not machine.is_sandbox:

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 
 CONTROLS = {
     "the supervisor's memory and descriptors are its own": (
-        "libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)\n    with contextlib.suppress(ImportError)",
-        "with contextlib.suppress(ImportError)",
+        "    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)\n    while os.dup",
+        "    while os.dup",
         "write to the supervisor's descriptors",
     ),
     "system calls are filtered": ("    install_filter(build_filter())\n", "    pass\n", "limit the supervisor"),
@@ -49,12 +49,13 @@ CONTROLS = {
     ),
     "inputs are spliced, not read": (
         "moved = os.splice(0, self.input_write, self.remaining, flags=2)",
-        "moved = os.write(self.input_write, os.read(0, min(self.remaining, 60000)))",
+        "globals().setdefault('KEPT', []).append(os.read(0, min(self.remaining, 60000)))\n"
+        "            moved = os.write(self.input_write, globals()['KEPT'][-1])",
         "search its own memory for other inputs",
     ),
     "the memory killer takes a child first": (
-        'adjustment.write("1000")',
-        'adjustment.write("0")',
+        'os.write(adjustment, b"1000")',
+        'os.write(adjustment, b"0")',
         "memory in small programs",
     ),
     "address space is limited": ("if space:", "if False:", "memory at once"),

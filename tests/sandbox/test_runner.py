@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.guest import runner, seccomp, supervisor
+from sandbox.guest import machine as guest
+from sandbox.guest import runner, seccomp
 
 FILE = Path(runner.__file__)
 
@@ -24,9 +25,9 @@ def test_it_refuses_on_a_host(tmp_path):
 
 def test_its_destructive_steps_are_inert_on_a_host(tmp_path, monkeypatch):
     (tmp_path / "keep").write_text("mine")
-    monkeypatch.setattr(supervisor, "SCRATCH", str(tmp_path))
+    monkeypatch.setattr(guest, "SCRATCH", str(tmp_path))
     assert os.getpid() != 1
-    machine = supervisor.Machine(str(tmp_path / "keep"))
+    machine = guest.Machine(str(tmp_path / "keep"))
     child = subprocess.Popen(["sleep", "60"])
     assert machine.clean_scratch() is False
     assert machine.kill_all() == 0

@@ -46,7 +46,7 @@ CASES = [
     ),
     _second(
         "memory in small programs",  # each smaller than the supervisor, which a kernel would choose by size
-        "import subprocess\nhog = 'x = bytearray(9 << 20); import time; time.sleep(3)'\n"
+        "import subprocess  # numpy, named here, makes the supervisor larger than they are\nhog = 'x = bytearray(9 << 20); import time; time.sleep(3)'\n"
         "for _ in range(40): subprocess.Popen(['python3', '-S', '-c', hog])\ntime.sleep(2)",
         ("memory", "exception", "cpu"),
     ),
