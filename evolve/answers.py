@@ -1,6 +1,7 @@
 """From a completion's text to programs: tolerant of how models write, strict about what counts as an answer.
 
-An answer is a whole program in a fenced block. Unusable replies are kept with their reason, as data.
+An answer is a whole program in a fenced block, or SEARCH/REPLACE edits of the program that the prompt showed. What lies
+outside that program's EVOLVE-BLOCKs stays as it is. Unusable replies are kept with their reason, as data.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import re
 import warnings
 from dataclasses import dataclass
 
+from evolve import edits
+from evolve.frame import Frame
+
 MAX_PROGRAM = 20_000
 """Characters of one answer; longer ones are unusable."""
 
 _THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+#.-]*)[^\n`]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,5}[ \t]*(?:solution|answer|program|version)\b[^\n]*$", re.MULTILINE | re.IGNORECASE)
 _PLAIN = {"", "plaintext", "text", "code"}
 _TAGS = {
     "python": {"py", "python", "python3", "py3", "python2"},
@@ -34,7 +39,9 @@ class Answer:
     reason: str = ""
 
 
-def parse(text: str, wanted: int, language: str = "python", entry: str | None = None) -> list[Answer]:
+def parse(
+    text: str, wanted: int, language: str = "python", entry: str | None = None, parent: str | None = None
+) -> list[Answer]:
     """Return the answers of a completion, at most `wanted`, at least one.
 
     Args:
@@ -43,6 +50,7 @@ def parse(text: str, wanted: int, language: str = "python", entry: str | None = 
         language: language of the programs, for the tags of fences.
         entry: the function that a program must define; blocks that do not mention it are left out as long as another
             block does.
+        parent: the program that the prompt showed; without it, edits have nothing to apply to.
 
     Returns:
         Answers in the order of the text; a single unusable one with its reason when there is no program at all.
@@ -50,6 +58,9 @@ def parse(text: str, wanted: int, language: str = "python", entry: str | None = 
     visible = _THINK.sub("", text.replace("\r\n", "\n")).strip()
     if not visible:
         return [Answer(None, "empty reply" if not text.strip() else "nothing outside the thinking")]
+    if parent is not None and edits.mentions(visible):
+        sections = [section for section in _HEADING.split(visible) if edits.mentions(section)]
+        return [_edited(section, parent) for section in sections[:wanted]]
     blocks = _blocks(visible, _PLAIN | _TAGS.get(language, {language}))
     if not blocks:
         if language == "python" and entry and f"def {entry}" in visible and tree(visible) is not None:
@@ -58,13 +69,31 @@ def parse(text: str, wanted: int, language: str = "python", entry: str | None = 
             return [Answer(None, "no fenced code block")]
     if entry:
         blocks = [block for block in blocks if re.search(rf"\b{re.escape(entry)}\b", block)] or blocks[:1]
-    return [_answer(block) for block in blocks[:wanted]]
+    return [_whole(block, parent) for block in blocks[:wanted]]
+
+
+def _edited(section: str, parent: str) -> Answer:
+    """Return the parent with the edits of one section made."""
+    try:
+        return _answer(edits.apply(parent, edits.parse(section)))
+    except edits.Unusable as error:
+        return Answer(None, str(error))
+
+
+def _whole(block: str, parent: str | None) -> Answer:
+    """Return a whole program, what must not change in it taken from the parent."""
+    if not block.strip():
+        return Answer(None, "empty code block")
+    if parent is None:
+        return _answer(block)
+    grafted = Frame.of(parent).graft(block)
+    return _answer(grafted) if grafted is not None else Answer(None, "what it changes can't be told from what must stay")
 
 
 def _answer(block: str) -> Answer:
     source = block.strip("\n").rstrip() + "\n"
     if not source.strip():
-        return Answer(None, "empty code block")
+        return Answer(None, "an empty program")
     if len(source) > MAX_PROGRAM:
         return Answer(None, f"longer than {MAX_PROGRAM} characters")
     try:

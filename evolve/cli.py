@@ -118,6 +118,10 @@ def run(
     ] = "auto",
     selection: Annotated[str, typer.Option(help=f"Parent policy: {', '.join(POLICIES)}.")] = "lexicase",
     inspirations: Annotated[int, typer.Option(min=0, help="Programs shown beside the parent.")] = 1,
+    edits: Annotated[
+        Literal["auto", "diff", "full"],
+        typer.Option(help="Ask for whole programs, for SEARCH/REPLACE edits, or for edits until they fail too often."),
+    ] = "full",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run; default a random one, recorded.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Candidates scored at the same time.")] = 2,
     sampling: Annotated[
@@ -145,6 +149,7 @@ def run(
             answers=answers,
             selection=selection,
             inspirations=inspirations,
+            edits=edits,
             candidates=budget,
             tokens=tokens,
             minutes=minutes,

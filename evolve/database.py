@@ -156,6 +156,12 @@ class Database:
         with self._write() as connection:
             connection.execute(insert(s.event).values(created=time.time(), kind=kind, data=data))
 
+    def happened(self, kind: str) -> bool:
+        """Return whether an event of this kind was recorded."""
+        query = select(s.event.c.id).where(s.event.c.kind == kind).limit(1)
+        with errors(self._path), self._engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
     def mutator(self, name: str, model: str) -> int:
         """Return the id of a served name, recorded now if it is new."""
         with self._write() as connection:

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from evolve import edits, selection
 from evolve import prompt as prompts
-from evolve import selection
 from evolve.answers import Answer, parse
 from evolve.completion import Completion, Mutator
 from evolve.database import Database, NewPrompt, OpenPrompt, Totals
@@ -26,6 +26,12 @@ from evolve.population import Member, Population
 from evolve.problem import Problem
 from evolve.score import Score
 from evolve.scoring import Scorer
+
+EDITS_JUDGED_AFTER = 16
+EDITS_MAY_FAIL = 0.5
+"""With `--edits auto`: how many answers are judged, and the share that may fail, before whole programs are asked for."""
+
+FALL_BACK = "edits-given-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Options:
         answers: m, answers that each completion should hold.
         selection: parent policy, a key of `selection.POLICIES`.
         inspirations: programs shown beside the parent.
+        edits: what a completion is asked for: whole programs (`full`), SEARCH/REPLACE edits of the parent (`diff`), or edits
+            until they fail too often (`auto`). Either is understood, whatever was asked for.
         candidates: budget in answers, usable or not; None is no limit.
         tokens: budget in sampled tokens; None is no limit.
         minutes: budget in minutes of search over all resumes; None is no limit.
@@ -49,6 +57,7 @@ class Options:
     answers: int = 2
     selection: str = "lexicase"
     inspirations: int = 1
+    edits: Literal["auto", "diff", "full"] = "full"
     candidates: int | None = 100
     tokens: int | None = None
     minutes: float | None = None
@@ -147,6 +156,8 @@ class Search:
         self._rng = np.random.default_rng()
         self._rng.bit_generator.state = database.run().rng_state
         self._solved: int | None = None
+        self._wants_edits = options.edits != "full" and not (options.edits == "auto" and database.happened(FALL_BACK))
+        self._edited = self._failed_edits = 0
         self._stop = asyncio.Event()
         self._sampling, self._scoring = Stopwatch(), Stopwatch()
         self._elapsed_before = database.run().elapsed
@@ -243,7 +254,7 @@ class Search:
             parent = self._policy(members, self._rng)
             helpers = selection.inspirations(parent, members, options.inspirations)
             results = self._database.results(parent.id)
-            built = prompts.build(self._problem, parent, results, helpers, options.answers)
+            built = prompts.build(self._problem, parent, results, helpers, options.answers, self._wants_edits)
             seed = int(self._rng.integers(1 << 31))
             ids = [member.id for member in helpers]
             new.append(NewPrompt(parent.id, ids, built.messages, completions, options.answers, seed))
@@ -295,16 +306,31 @@ class Search:
         """Sample one prompt's missing completions, and record each as soon as it is scored."""
         with self._sampling.running():
             completions = await mutator.sample(prompt.messages, len(prompt.missing), prompt.answers, prompt.seed)
+        parent = self._database.source(prompt.parent)
         await asyncio.gather(
             *(
-                self._completion(prompt, position, completion)
+                self._completion(prompt, position, completion, parent)
                 for position, completion in zip(prompt.missing, completions, strict=True)
             )
         )
 
-    async def _completion(self, prompt: OpenPrompt, position: int, completion: Completion) -> None:
+    def _count_edits(self, completion: Completion, answers: list[Answer]) -> None:
+        """With `auto`, give edits up when most of the first ones can't be made."""
+        if self._options.edits != "auto" or not self._wants_edits or not edits.mentions(completion.text):
+            return
+        self._edited += len(answers)
+        self._failed_edits += sum(answer.source is None for answer in answers)
+        if self._edited >= EDITS_JUDGED_AFTER and self._failed_edits > EDITS_MAY_FAIL * self._edited:
+            self._wants_edits = False
+            self._database.record_event(FALL_BACK, edited=self._edited, failed=self._failed_edits)
+            self.progress.note = (
+                f"{self._failed_edits} of {self._edited} edits could not be made: from now on whole programs are asked for"
+            )
+
+    async def _completion(self, prompt: OpenPrompt, position: int, completion: Completion, parent: str) -> None:
         language, entry = self._problem.spec.language, self._problem.entry
-        answers = parse(completion.text, prompt.answers, language, entry)
+        answers = parse(completion.text, prompt.answers, language, entry, parent)
+        self._count_edits(completion, answers)
         with self._scoring.running():
             scores = await asyncio.gather(*(self._score(answer) for answer in answers))
         scored = list(zip(answers, scores, strict=True))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evolve.completion import Message
+from evolve.frame import Frame
 from evolve.population import Member
 from evolve.problem import Problem, Test
 from sandbox.base import Verdict
@@ -26,6 +27,22 @@ MANY = (
     "possible. Put each under a heading `### Solution 1` to `### Solution {m}` in its own ```{language} block. {contract}"
 )
 
+EDIT = """\
+Change the current program with edits of this form:
+
+<<<<<<< SEARCH
+lines of the current program, repeated exactly
+=======
+the lines that take their place
+>>>>>>> REPLACE
+
+Each SEARCH must be found at one place in the current program. {contract}"""
+EDIT_MANY = (
+    "\n\nGive {m} different sets of edits, each of the current program, so that together they pass as many tests as "
+    "possible, under the headings `### Solution 1` to `### Solution {m}`."
+)
+KEEP = " Only the lines between the EVOLVE-BLOCK markers may change."
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -36,7 +53,14 @@ class Prompt:
     inspirations: tuple[Member, ...]
 
 
-def build(problem: Problem, parent: Member, results: Sequence[TestResult], inspirations: Sequence[Member], m: int) -> Prompt:
+def build(
+    problem: Problem,
+    parent: Member,
+    results: Sequence[TestResult],
+    inspirations: Sequence[Member],
+    m: int,
+    as_edits: bool = False,
+) -> Prompt:
     """Return the prompt for one parent.
 
     Args:
@@ -45,6 +69,7 @@ def build(problem: Problem, parent: Member, results: Sequence[TestResult], inspi
         results: the parent's results on the visible tests, in their order.
         inspirations: programs that pass tests which the parent fails.
         m: answers that a completion should hold.
+        as_edits: whether SEARCH/REPLACE edits of the parent are asked for, instead of whole programs.
     """
     language = problem.spec.language
     entry = problem.entry
@@ -62,7 +87,10 @@ def build(problem: Problem, parent: Member, results: Sequence[TestResult], inspi
     if inspirations:
         blocks = [_block(language, member.source[:MAX_PARENT]) for member in inspirations]
         parts.append("# Programs that pass some of these tests\n" + "\n".join(blocks))
-    ask = (ONE if m == 1 else MANY).format(m=m, language=language, contract=contract)
+    if Frame.of(parent.source).marked:
+        contract += KEEP
+    text = (EDIT if m == 1 else EDIT + EDIT_MANY) if as_edits else (ONE if m == 1 else MANY)
+    ask = text.format(m=m, language=language, contract=contract)
     parts.append(f"# Your answer\n{ask}")
     messages: list[Message] = [
         {"role": "system", "content": SYSTEM.format(language=language.capitalize())},

@@ -260,3 +260,45 @@ def test_a_run_is_never_overwritten(tmp_path, problem_folder):
     Run(tmp_path / "run", problem_folder)
     with pytest.raises(BadInput, match="evolve resume"):
         Run(tmp_path / "run", problem_folder)
+
+
+def change(old, new):
+    return f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE"
+
+
+async def test_edits_of_the_parent_are_asked_for_and_made(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, edits="diff", answers=1, candidates=4, stop_when="solved")
+    mutator = ScriptedMutator([change("    return 2", "    return x * 2")])
+    result = await run.go(mutator)
+    assert result.solved
+    assert "<<<<<<< SEARCH" in mutator.prompts[0][-1]["content"]
+    assert run.sql("select text from source join program on hash = source_hash where solved")[0][0] == (
+        "def double(x):\n    return x * 2\n"
+    )
+
+
+async def test_edits_are_given_up_when_they_fail_too_often(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, edits="auto", answers=1, prompts=4, completions=4, candidates=48)
+
+    def script(messages, number):
+        return change("not there", "x") if "<<<<<<< SEARCH" in messages[-1]["content"] else block("x + 1")
+
+    mutator = ScriptedMutator(script)
+    await run.go(mutator, candidates=32)
+    asked = ["<<<<<<< SEARCH" in messages[-1]["content"] for messages in mutator.prompts]
+    assert asked == [True] * 4 + [False] * 4
+    assert run.sql("select data from event where kind = 'edits-given-up'") == [('{"edited": 16, "failed": 16}',)]
+    await run.go(mutator)  # a resumed run remembers
+    assert not any("<<<<<<< SEARCH" in messages[-1]["content"] for messages in mutator.prompts[8:])
+
+
+async def test_only_the_evolve_block_of_the_initial_program_changes(tmp_path):
+    initial = "SECRET = 3  # fixed\n# EVOLVE-BLOCK-START\ndef double(x):\n    return 2\n# EVOLVE-BLOCK-END\n"
+    folder = write_problem(tmp_path / "p", files={"initial_program.py": initial})
+    run = Run(tmp_path / "run", folder)
+    mutator = ScriptedMutator([*REPLIES, "```python\nSECRET = 4\ndef double(x):\n    return SECRET\n```"])
+    await run.go(mutator, candidates=24)
+    assert "EVOLVE-BLOCK markers may change" in mutator.prompts[0][-1]["content"]
+    sources = [text for (text,) in run.sql("select text from source")]
+    assert len(sources) > 3
+    assert all(text.startswith("SECRET = 3  # fixed\n# EVOLVE-BLOCK-START\n") for text in sources)
