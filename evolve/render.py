@@ -97,8 +97,17 @@ def show_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     """Print one mapping as a table of two columns."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
-        table.add_row(name.replace("_", " "), _cell(value))
+        table.add_row(name.replace("_", " "), _nested(value) if isinstance(value, dict) else _cell(value))
     out.print(table)
+
+
+def _nested(value: Mapping[str, Any]) -> str:
+    """Return a mapping as lines of text, a mapping in it in one line."""
+    lines = []
+    for name, inner in value.items():
+        one = ", ".join(f"{key} {item}" for key, item in inner.items()) if isinstance(inner, dict) else inner
+        lines.append(f"{name}: {one}")
+    return escape("\n".join(map(str, lines)) or "-")
 
 
 def _got(row: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ class Report:
             rows = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "generation")))
             full, completions = connection.execute(_full_share()).one()
             cpu = connection.execute(_scoring_cpu()).scalar()
+            unusable = _unusable(connection)
         wall = sum(row["wall"] for row in rows)
         mutator = sum(row["mutator_busy"] for row in rows)
         scoring = sum(row["scoring_busy"] for row in rows)
@@ -145,6 +147,7 @@ class Report:
             "scoring_cpu_seconds": round(cpu or 0.0, 2),
             "candidates": used.candidates,
             "unusable": used.unusable,
+            "unusable_per_mutator": unusable,
             "duplicates": used.duplicates,
             "completions": completions,
             "completions_with_all_answers": full,
@@ -177,6 +180,27 @@ def _full_share() -> Any:
         .scalar_subquery()
     )
     return select(func.count().filter(usable >= s.completion.c.wanted), func.count()).select_from(s.completion)
+
+
+def _unusable(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Return, per mutator, its answers, how many gave no program, and why."""
+    query = (
+        select(s.mutator.c.name, s.program.c.reason, func.count())
+        .select_from(s.program)
+        .join(s.completion, s.program.c.completion_id == s.completion.c.id)
+        .join(s.mutator, s.completion.c.mutator_id == s.mutator.c.id)
+        .group_by(s.mutator.c.id, s.program.c.reason)
+        .order_by(s.mutator.c.id, func.count().desc(), s.program.c.reason)
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for name, reason, count in connection.execute(query):
+        row = found.setdefault(name, {"answers": 0, "unusable": 0, "reasons": {}})
+        row["answers"] += count
+        if reason:
+            kind = re.sub(r"^edit \d+ of \d+: |\b\d+\b|: .*$", "", reason).strip()  # without what differs from case to case
+            row["unusable"] += count
+            row["reasons"][kind] = row["reasons"].get(kind, 0) + count
+    return found
 
 
 def _scoring_cpu() -> Any:

@@ -287,6 +287,10 @@ async def test_edits_are_given_up_when_they_fail_too_often(tmp_path, problem_fol
     await run.go(mutator, candidates=32)
     asked = ["<<<<<<< SEARCH" in messages[-1]["content"] for messages in mutator.prompts]
     assert asked == [True] * 4 + [False] * 4
+    report = Report(run.folder)
+    unusable = report.cost()["unusable_per_mutator"]
+    report.close()
+    assert unusable == {"scripted": {"answers": 32, "unusable": 16, "reasons": {"SEARCH is not in the program": 16}}}
     assert run.sql("select data from event where kind = 'edits-given-up'") == [('{"edited": 16, "failed": 16}',)]
     await run.go(mutator)  # a resumed run remembers
     assert not any("<<<<<<< SEARCH" in messages[-1]["content"] for messages in mutator.prompts[8:])
