@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import Limits, Verdict
+from sandbox.bubblewrap import BubblewrapSandbox
 from sandbox.docker import DockerSandbox
 from sandbox.evaluator import Evaluator, EvaluatorSandbox
+from tests.sandbox.test_backends import root  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.slow
 FOLDERS = Path(__file__).parent / "evaluators"
@@ -86,37 +88,46 @@ print(json.dumps(getattr(found, "metrics", found)))
     return json.loads(done.stdout)
 
 
-@pytest.fixture
-async def pool(docker_url, image):
-    async with DockerSandbox(docker_url, image, LIMITS, size=2, builds=True) as made:
+@pytest.fixture(params=["docker", "docker-reuse", "bwrap"])
+async def pool(request, docker_url, image):
+    if request.param == "bwrap":
+        made = BubblewrapSandbox(request.getfixturevalue("root"), LIMITS, size=2)
+    else:
+        made = DockerSandbox(docker_url, image, LIMITS, size=2, builds=True, reuse=request.param == "docker-reuse")
+    async with made:
         yield made
 
 
-@pytest.mark.parametrize("name", GOOD)
-async def test_metrics_are_those_of_the_evaluator_run_plainly(pool, tmp_path, name):
-    outcome = await EvaluatorSandbox(pool, evaluator(name)).evaluate(GOOD[name])
-    assert outcome.verdict is None, outcome
-    metrics = json.loads(outcome.answer)["metrics"]
-    assert metrics == plainly(name, GOOD[name], tmp_path)
-    assert metrics["combined_score"] > 0
+async def evaluate(pool, sources, **options):
+    """Return the outcome of each program under the evaluator of its name, and the level."""
+    judges = {name: EvaluatorSandbox(pool, evaluator(name, **options)) for name in sources}
+    outcomes = await asyncio.gather(*(judges[name].evaluate(source) for name, source in sources.items()))
+    return dict(zip(sources, outcomes, strict=True)), {judge.level for judge in judges.values()}
 
 
-@pytest.mark.parametrize("name", FORGED)
-async def test_a_forger_gets_nothing(pool, name):
-    separated = EvaluatorSandbox(pool, evaluator(name))
-    outcome = await separated.evaluate(FORGED[name])
-    assert separated.level == "docker-oneshot-separated"
-    metrics = json.loads(outcome.answer)["metrics"] if outcome.verdict is None else {}
-    assert metrics.get("combined_score", 0.0) < 0.5, outcome
+async def test_metrics_are_those_of_the_evaluator_run_plainly(pool, tmp_path):
+    outcomes, _ = await evaluate(pool, GOOD)
+    for name, outcome in outcomes.items():
+        assert outcome.verdict is None, outcome
+        metrics = json.loads(outcome.answer)["metrics"]
+        assert metrics == plainly(name, GOOD[name], tmp_path)
+        assert metrics["combined_score"] > 0
 
 
-@pytest.mark.parametrize("name", FORGED)
-async def test_the_forger_succeeds_where_it_shares_the_process(pool, name):
+async def test_forgers_get_nothing(pool):
+    outcomes, levels = await evaluate(pool, FORGED)
+    assert levels == {f"{pool.level}-separated"}
+    for outcome in outcomes.values():
+        metrics = json.loads(outcome.answer)["metrics"] if outcome.verdict is None else {}
+        assert metrics.get("combined_score", 0.0) < 0.5, outcome
+
+
+async def test_forgers_succeed_where_they_share_the_process(pool):
     """Negative control, and why `shared` says so in the level."""
-    shared = EvaluatorSandbox(pool, evaluator(name, separated=False))
-    outcome = await shared.evaluate(FORGED[name])
-    assert shared.level == "docker-oneshot-shared"
-    assert json.loads(outcome.answer)["metrics"]["combined_score"] >= 1.0, outcome
+    outcomes, levels = await evaluate(pool, FORGED, separated=False)
+    assert levels == {f"{pool.level}-shared"}
+    for outcome in outcomes.values():
+        assert json.loads(outcome.answer)["metrics"]["combined_score"] >= 1.0, outcome
 
 
 async def test_stages_go_on_while_thresholds_are_reached(pool):
@@ -180,7 +191,7 @@ def evaluate(path):
     assert outcome.wall_seconds < 10
 
 
-async def test_an_evaluator_is_bound_too(pool):
+async def test_an_evaluator_is_bound_too(docker_url, image):
     bad = {
         "hangs": b"import time\ndef evaluate(path): time.sleep(100)",
         "loops": b"def evaluate(path):\n    while True: pass",
@@ -191,7 +202,7 @@ async def test_an_evaluator_is_bound_too(pool):
     }
     limits = Limits(cpu_seconds=1, wall_seconds=3)
     found = {}
-    async with DockerSandbox(pool._backend._base_url, pool._backend._recipe.image, limits, size=2) as small:
+    async with DockerSandbox(docker_url, image, limits, size=2) as small:
         for name, text in bad.items():
             outcome = await EvaluatorSandbox(small, Evaluator({"evaluator.py": text})).evaluate("x = 1")
             found[name] = str(outcome.verdict)
