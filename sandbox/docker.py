@@ -43,7 +43,7 @@ class DockerBackend:
         self.fatal = frozenset({"memory", "fork"}) if recipe.runtime == GVISOR else frozenset()
         self._base_url = base_url
         self._recipe = recipe
-        self._threads = ThreadPoolExecutor(max_workers=2 * size + 3, thread_name_prefix="docker")
+        self._threads = ThreadPoolExecutor(max_workers=size + 1, thread_name_prefix="docker")
         self._client: docker.APIClient | None = None
 
     async def open(self) -> None:
