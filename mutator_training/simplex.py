@@ -81,7 +81,7 @@ def set_rewards(matrices: Sequence[Array], concentration: Concentration = 1.0, p
     padded = np.stack([_padded(matrix, rows) for matrix in matrices])
     kept = essential(padded)
     counts = kept.sum(axis=1)
-    binary = ((padded == 0) | (padded == 1)).all(axis=(1, 2))
+    binary = (((padded == 0) | (padded == 1)).all(axis=2) | ~kept).all(axis=1)
     estimated = (counts > 2) & ~binary if a == 1 else (counts > 1) & ~binary
     blocks = np.empty((len(padded), BLOCKS))
     if estimated.any():
