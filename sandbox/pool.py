@@ -124,9 +124,12 @@ class PooledSandbox:
         async with self.slot():
             tests = _Tests(self, program, inputs)
             try:
-                return await tests.run()
-            finally:
-                await tests.release()
+                outcomes = await tests.run()
+            except BaseException:  # an interrupt among them: the sandbox may be in the middle of a test
+                tests.drop()
+                raise
+            await tests.release()
+            return outcomes
 
     def slot(self) -> AbstractAsyncContextManager[None]:
         """Wait for the turn of one more candidate."""
@@ -144,14 +147,27 @@ class PooledSandbox:
                 return guest
             self.discard(guest)
 
+    def reuses(self, guest: Guest) -> bool:
+        """Return whether a sandbox may serve another program."""
+        return self._backend.reuse and guest.programs < PROGRAMS_PER_GUEST
+
+    def put(self, guest: Guest) -> None:
+        """Take back a sandbox that is ready for another program."""
+        if self._ready.qsize() < self._size:
+            self._ready.put_nowait(guest)
+        else:
+            self.discard(guest)
+
     async def give_back(self, guest: Guest) -> None:
         """Take back a sandbox whose program is done."""
-        if self._backend.reuse and guest.programs < PROGRAMS_PER_GUEST and self._ready.qsize() < self._size:
-            if await guest.reset():
-                self._ready.put_nowait(guest)
-                return
-            self._in_background(self._refill())
-        self.discard(guest)
+        clean = False
+        try:
+            clean = self.reuses(guest) and await guest.reset()
+        finally:
+            if not clean:
+                self.discard(guest)
+        if clean:
+            self.put(guest)
 
     def discard(self, guest: Guest) -> None:
         """Destroy a sandbox in the background."""
@@ -282,9 +298,16 @@ class _Tests:
         while end < len(self._inputs) and end - first < TESTS_AT_ONCE and (end == first or size < BYTES_AT_ONCE):
             size += len(self._inputs[end])
             end += 1
-        guest = await self._loaded()
-        if not await guest.test_many(first, self._inputs[first:end], self._pool.limits, outcomes):
-            self._drop()
+        job = None
+        if self._guest is None:
+            self._guest, job = await self._pool.take(), self._job
+        last = end == len(self._inputs) and self._pool.reuses(self._guest)
+        usable = await self._guest.test_many(first, self._inputs[first:end], self._pool.limits, outcomes, job, reset=last)
+        if not usable:
+            self.drop()
+        elif last:
+            self._pool.put(self._guest)
+            self._guest = None
 
     async def _alone(self, index: int) -> Outcome:
         """Run one test. A death is the program's only when it happens again in a fresh sandbox of a machine that is well."""
@@ -296,7 +319,7 @@ class _Tests:
                 guest = await self._loaded()
                 outcome, usable = await guest.test(index, self._inputs[index], self._pool.limits)
                 if not usable:
-                    self._drop()
+                    self.drop()
                 return outcome
             except GuestDied as death:
                 if await self._blame(death):
@@ -314,7 +337,7 @@ class _Tests:
     async def _blame(self, death: GuestDied) -> bool:
         guest = self._guest
         assert guest is not None
-        self._drop()
+        self.drop()
         if await self._pool.blame(guest):
             return True
         self._faults += 1
@@ -322,7 +345,7 @@ class _Tests:
             raise SandboxError(f"The sandbox engine failed {self._faults} times under one program: {death}")
         return False
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
         """Throw the sandbox away."""
         if self._guest is not None:
             self._pool.discard(self._guest)

@@ -84,6 +84,11 @@ def evaluator_job(
     return {**kind, **task, **_bounds(limits)}
 
 
+def _sized(job: dict[str, Any]) -> bytes:
+    data = json.dumps(job).encode()
+    return struct.pack(">I", len(data)) + data
+
+
 def _bounds(limits: Limits) -> dict[str, Any]:
     return {
         "cpu": limits.cpu_seconds,
@@ -131,10 +136,9 @@ class Guest:
             GuestDied: the sandbox did not outlive that.
         """
         self.programs += 1
-        data = json.dumps(job).encode()
         try:
             async with asyncio.timeout(BUILD_SECONDS):
-                await self._send(struct.pack(">I", len(data)) + data)
+                await self._send(_sized(job))
                 await self._frame(0)  # the program is built, or can't be; its tests will tell
         except TimeoutError:
             raise GuestDied(f"the program was not built after {BUILD_SECONDS:.0f} s") from None
@@ -153,7 +157,15 @@ class Guest:
             raise GuestDied("no frame in time") from None
         return self._outcome(identity, header, answer)
 
-    async def test_many(self, first: int, inputs: Sequence[bytes], limits: Limits, outcomes: list[Outcome]) -> bool:
+    async def test_many(
+        self,
+        first: int,
+        inputs: Sequence[bytes],
+        limits: Limits,
+        outcomes: list[Outcome],
+        job: dict[str, Any] | None = None,
+        reset: bool = False,
+    ) -> bool:
         """Run tests that are all sent at once; return whether the sandbox may run another.
 
         Args:
@@ -161,14 +173,21 @@ class Guest:
             inputs: of the tests.
             limits: of each.
             outcomes: gets one outcome after the other; fewer than inputs when the sandbox may not be used any more.
+            job: to be loaded first.
+            reset: make the sandbox ready for another program afterwards.
 
         Raises:
             GuestDied: no valid frame came for the next test, for whatever reason.
         """
-        tests = enumerate(inputs, start=first)
-        data = b"".join(struct.pack(">II", identity, len(test)) + test for identity, test in tests)
-        sending = asyncio.create_task(self._send(data))
+        parts = [] if job is None else [_sized(job)]
+        parts += [struct.pack(">II", identity, len(test)) + test for identity, test in enumerate(inputs, start=first)]
+        parts += [struct.pack(">II", END, 0)] if reset else []
+        self.programs += job is not None
+        sending = asyncio.create_task(self._send(b"".join(parts)))
         try:
+            if job is not None:
+                async with asyncio.timeout(BUILD_SECONDS + limits.wall):
+                    await self._frame(0)  # the program is built, or can't be; its tests will tell
             for identity in range(first, first + len(inputs)):
                 async with asyncio.timeout(limits.wall + GRACE_SECONDS):
                     header, answer = await self._frame(limits.output_kb << 10)
@@ -177,12 +196,12 @@ class Guest:
                 if not usable:
                     return False
             await sending
+            return not reset or "reset" in await self._control(b"")
         except TimeoutError:
             raise GuestDied("no frame in time") from None
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-        return True
 
     async def evaluate(self, answer_call: Callable[[int, bytes | None], Awaitable[bytes]], limits: Limits) -> Outcome:
         """Let the loaded evaluator run; return what it gave.
@@ -231,20 +250,21 @@ class Guest:
 
     async def close_calls(self) -> bool:
         """End the program that answers calls; return whether the sandbox may load it anew."""
-        return (await self._control(CLOSE)).get("clean") is True
+        return (await self._control(struct.pack(">II", CLOSE, 0))).get("clean") is True
 
     async def reset(self) -> bool:
         """Make the sandbox ready for another program; return False when it isn't."""
-        return "reset" in await self._control(END)
+        return "reset" in await self._control(struct.pack(">II", END, 0))
 
     async def destroy(self) -> None:
         """End the sandbox."""
         await self._stream.destroy()
 
-    async def _control(self, identity: int) -> dict[str, Any]:
+    async def _control(self, data: bytes) -> dict[str, Any]:
+        """Return the frame that says that the supervisor is done with something; empty when it isn't."""
         try:
             async with asyncio.timeout(RESET_SECONDS):
-                await self._send(struct.pack(">II", identity, 0))
+                await self._send(data)
                 return (await self._frame(0))[0]
         except (TimeoutError, GuestDied):
             return {}

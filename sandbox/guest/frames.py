@@ -41,6 +41,10 @@ class Frames:
         self._held += struct.pack(">II", len(text), len(answer)) + text + answer
         if may_wait and len(self._held) < HELD_BYTES and now - self._since < HELD_SECONDS and self._input.poll(0):
             return
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the frames that wait."""
         data = memoryview(self._held)
         while data:
             data = data[os.write(1, data) :]

@@ -124,11 +124,12 @@ class Program:
             self.build()
             if not self.machine.clean_scratch():
                 return False
-        self.send({"built": not self.broken})
+        self.send({"built": not self.broken}, may_wait=True)
         step = {"tests": self.test, "calls": self.call, "evaluator": self.judge}[self.job["mode"]]
         while True:
             identity, size = struct.unpack(">II", read_exactly(8))
             if identity == END:
+                self.machine.frames.flush()
                 return self.session is None
             if identity == CLOSE:
                 clean = self.close_session()
