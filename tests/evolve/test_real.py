@@ -38,10 +38,12 @@ def rows(folder, query):
 
 
 def containers_of(url, pid):
+    """The containers of a process, but one that was being created when it died: that never starts, a reaper removes it."""
     client = docker.APIClient(base_url=url, version="auto")
     try:
         found = client.containers(all=True, filters={"label": OWNER_LABEL})
-        return [one for one in found if one["Labels"][OWNER_LABEL].split(":")[2] == str(pid)]
+        started = [one for one in found if one["State"] != "created"]
+        return [one for one in started if one["Labels"][OWNER_LABEL].split(":")[2] == str(pid)]
     finally:
         client.close()
 
