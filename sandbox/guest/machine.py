@@ -34,19 +34,6 @@ class OomKills:
         return int(rest.split(maxsplit=1)[0]) if rest else 0
 
 
-def kill_all() -> int:
-    """Kill every other process of this PID namespace but PID 1 and reap them; return how many there were."""
-    survivors = 0
-    while True:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, 0):
-                survivors += 1
-        except ChildProcessError:
-            return survivors
-
-
 class Machine:
     """What children have in common: the interpreter's address space in bytes, memory kills so far, the marker file."""
 
