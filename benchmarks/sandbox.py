@@ -26,7 +26,7 @@ import docker
 # This folder holds a sandbox.py, which must not be taken for the package `sandbox`.
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
 
-from evolve.compose import engine
+from evolve.sandboxes import engine
 from sandbox.base import Limits, Program
 from sandbox.docker import DockerSandbox
 from sandbox.image.build import ensure_image

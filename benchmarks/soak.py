@@ -24,7 +24,7 @@ from typing import Any
 # This folder holds a sandbox.py, which must not be taken for the package `sandbox`.
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
 
-from evolve.compose import sandbox_with
+from evolve.sandboxes import sandbox_with
 from sandbox.base import Limits, Program, Sandbox, Verdict
 
 CASES = Path(__file__).parent.parent / "tests" / "sandbox" / "hostile" / "cases.py"

@@ -28,6 +28,12 @@ _TAGS = {
     "javascript": {"javascript", "js", "node", "nodejs"},
     "go": {"go", "golang"},
     "rust": {"rust", "rs"},
+    "c": {"c", "h"},
+    "r": {"r"},
+    "bash": {"bash", "sh", "shell"},
+    "julia": {"julia", "jl"},
+    "ruby": {"ruby", "rb"},
+    "text": {"text", "txt"},
 }
 
 
@@ -39,28 +45,46 @@ class Answer:
     reason: str = ""
 
 
-def parse(
-    text: str, wanted: int, language: str = "python", entry: str | None = None, parent: str | None = None
-) -> list[Answer]:
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a problem's answers become programs.
+
+    Attributes:
+        language: of the programs, for the tags of fences.
+        entry: the function that a program must define; blocks that do not mention it are left out as long as another block
+            does.
+        longest: characters of a program; longer ones are unusable.
+        edit_pattern: regular expression with two groups for edits of another form; None for SEARCH/REPLACE.
+    """
+
+    language: str = "python"
+    entry: str | None = None
+    longest: int = MAX_PROGRAM
+    edit_pattern: str | None = None
+
+
+PYTHON = Rules()
+
+
+def parse(text: str, wanted: int, rules: Rules = PYTHON, parent: str | None = None) -> list[Answer]:
     """Return the answers of a completion, at most `wanted`, at least one.
 
     Args:
         text: the completion.
         wanted: how many answers the prompt asked for.
-        language: language of the programs, for the tags of fences.
-        entry: the function that a program must define; blocks that do not mention it are left out as long as another
-            block does.
+        rules: of the problem.
         parent: the program that the prompt showed; without it, edits have nothing to apply to.
 
     Returns:
         Answers in the order of the text; a single unusable one with its reason when there is no program at all.
     """
+    language, entry, pattern = rules.language, rules.entry, rules.edit_pattern
     visible = _THINK.sub("", text.replace("\r\n", "\n")).strip()
     if not visible:
         return [Answer(None, "empty reply" if not text.strip() else "nothing outside the thinking")]
-    if parent is not None and edits.mentions(visible):
-        sections = [section for section in _HEADING.split(visible) if edits.mentions(section)]
-        return [_edited(section, parent) for section in sections[:wanted]]
+    if parent is not None and edits.mentions(visible, pattern):
+        sections = [section for section in _HEADING.split(visible) if edits.mentions(section, pattern)]
+        return [_edited(section, parent, rules) for section in sections[:wanted]]
     blocks = _blocks(visible, _PLAIN | _TAGS.get(language, {language}))
     if not blocks:
         if language == "python" and entry and f"def {entry}" in visible and tree(visible) is not None:
@@ -69,33 +93,35 @@ def parse(
             return [Answer(None, "no fenced code block")]
     if entry:
         blocks = [block for block in blocks if re.search(rf"\b{re.escape(entry)}\b", block)] or blocks[:1]
-    return [_whole(block, parent) for block in blocks[:wanted]]
+    return [_whole(block, parent, rules) for block in blocks[:wanted]]
 
 
-def _edited(section: str, parent: str) -> Answer:
+def _edited(section: str, parent: str, rules: Rules) -> Answer:
     """Return the parent with the edits of one section made."""
     try:
-        return _answer(edits.apply(parent, edits.parse(section)))
+        return _answer(edits.apply(parent, edits.parse(section, rules.edit_pattern)), rules)
     except edits.Unusable as error:
         return Answer(None, str(error))
 
 
-def _whole(block: str, parent: str | None) -> Answer:
+def _whole(block: str, parent: str | None, rules: Rules) -> Answer:
     """Return a whole program, what must not change in it taken from the parent."""
     if not block.strip():
         return Answer(None, "empty code block")
     if parent is None:
-        return _answer(block)
+        return _answer(block, rules)
     grafted = Frame.of(parent).graft(block)
-    return _answer(grafted) if grafted is not None else Answer(None, "what it changes can't be told from what must stay")
+    if grafted is None:
+        return Answer(None, "what it changes can't be told from what must stay")
+    return _answer(grafted, rules)
 
 
-def _answer(block: str) -> Answer:
+def _answer(block: str, rules: Rules) -> Answer:
     source = block.strip("\n").rstrip() + "\n"
     if not source.strip():
         return Answer(None, "an empty program")
-    if len(source) > MAX_PROGRAM:
-        return Answer(None, f"longer than {MAX_PROGRAM} characters")
+    if len(source) > rules.longest:
+        return Answer(None, f"longer than {rules.longest} characters")
     try:
         source.encode("utf-8")
     except UnicodeEncodeError:

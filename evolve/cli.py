@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -19,25 +19,19 @@ from rich.console import Console
 
 from evolve import problem as problems
 from evolve import render
-from evolve.compose import (
-    MutatorOptions,
-    RunOptions,
-    SandboxKind,
-    engine,
-    new_folder,
-    resume,
-    sandbox_for,
-    sandbox_with,
-    set_up,
-    start,
-)
+from evolve.compose import MutatorOptions, RunOptions, new_folder, resume, start
 from evolve.doctor import examine
 from evolve.errors import BadInput, EvolveError, nearest
-from evolve.loop import Options, Reason, Result
+from evolve.evaluated import EvaluatedProblem
+from evolve.loop import Reason, Result
 from evolve.models import DEFAULT_MODEL, resolve
+from evolve.problem import Problem, TestedProblem
 from evolve.progress import Display
 from evolve.report import Report
+from evolve.sandboxes import SandboxKind, Say, engine, grader, sandbox_with, set_up
 from evolve.selection import POLICIES
+from evolve.settings import sampling as config_sampling
+from evolve.settings import search_options, service
 from sandbox.base import SandboxError
 
 app = typer.Typer(
@@ -74,7 +68,12 @@ SandboxOption = Annotated[
         "runsc (gVisor) or bwrap (bubblewrap, no daemon needed). See docs/security.md.",
     ),
 ]
-DEFAULT_CANDIDATES = 100
+Initial = Annotated[
+    str | None, typer.Option(help="Initial program in an evaluator's folder, where it is not initial_program.*.")
+]
+EvaluatorName = Annotated[str | None, typer.Option(help="Evaluator, where it is not evaluator.py.")]
+ConfigName = Annotated[str | None, typer.Option(help="OpenEvolve config, where it is not config.yaml.")]
+Network = Annotated[bool, typer.Option("--allow-network", help="Let an evaluator and its candidates use the network.")]
 
 
 def main() -> NoReturn:
@@ -109,21 +108,40 @@ def run(
     stop_when: StopWhen = None,
     model: Model = None,
     base_url: BaseUrl = None,
-    prompts: Annotated[int, typer.Option("--prompts", "-P", min=1, help="Prompts of a generation.")] = 4,
-    completions: Annotated[int, typer.Option("--completions", "-G", min=1, help="Completions of a prompt.")] = 4,
-    answers: Annotated[int, typer.Option("--answers", "-m", min=1, help="Answers of a completion.")] = 2,
+    prompts: Annotated[
+        int | None, typer.Option("--prompts", "-P", min=1, help="Prompts of a generation, under way at a time; default 4.")
+    ] = None,
+    completions: Annotated[
+        int | None, typer.Option("--completions", "-G", min=1, help="Completions of a prompt; default 4.")
+    ] = None,
+    answers: Annotated[
+        int | None, typer.Option("--answers", "-m", min=1, help="Answers of a completion; default 2.")
+    ] = None,
     way: Annotated[
         Literal["auto", "plain", "scaffold"],
         typer.Option(help="How several answers come into one completion."),
     ] = "auto",
-    selection: Annotated[str, typer.Option(help=f"Parent policy: {', '.join(POLICIES)}.")] = "lexicase",
-    inspirations: Annotated[int, typer.Option(min=0, help="Programs shown beside the parent.")] = 1,
+    selection: Annotated[str | None, typer.Option(help=f"Parent policy: {', '.join(POLICIES)}; default lexicase.")] = None,
+    inspirations: Annotated[
+        int | None, typer.Option(min=0, help="Programs shown beside the parent that do what it can't; default 1.")
+    ] = None,
+    islands: Annotated[int | None, typer.Option(min=1, help="Islands of the population; default 1.")] = None,
     edits: Annotated[
-        Literal["auto", "diff", "full"],
-        typer.Option(help="Ask for whole programs, for SEARCH/REPLACE edits, or for edits until they fail too often."),
-    ] = "full",
+        Literal["auto", "diff", "full"] | None,
+        typer.Option(
+            help="Ask for whole programs (default), for SEARCH/REPLACE edits, or for edits until they fail too often."
+        ),
+    ] = None,
+    retry: Annotated[
+        bool | None,
+        typer.Option("--retry/--no-retry", help="Answer a reply without a program once with the reason; default yes."),
+    ] = None,
+    initial: Initial = None,
+    evaluator: EvaluatorName = None,
+    config: ConfigName = None,
+    network: Network = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run; default a random one, recorded.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Candidates scored at the same time.")] = 2,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates scored at the same time; default 2.")] = None,
     sampling: Annotated[
         list[str] | None,
         typer.Option("--sampling", help="KEY=VALUE for every request, such as temperature=0.8."),
@@ -137,41 +155,75 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Search for a better program. The run is one folder; `evolve resume` goes on after any kind of stop."""
-    if selection not in POLICIES:
+    if selection is not None and selection not in POLICIES:
         raise BadInput(f"--selection: no policy {selection!r}{nearest(selection, POLICIES)} Known: {', '.join(POLICIES)}.")
-    loaded = problems.load(problem)
-    if budget is None and tokens is None and minutes is None:
-        budget = DEFAULT_CANDIDATES
-    options = RunOptions(
-        search=Options(
-            prompts=prompts,
-            completions=completions,
-            answers=answers,
-            selection=selection,
-            inspirations=inspirations,
-            edits=edits,
-            candidates=budget,
-            tokens=tokens,
-            minutes=minutes,
-            stop_when=stop_when,
-        ),
-        mutator=MutatorOptions(
-            model=model,
-            base_url=base_url,
-            way=way,
-            sampling=_pairs("--sampling", sampling),
-            server=_pairs("--server", server),
-            patience=patience,
-        ),
-        workers=workers,
-        sandbox=sandbox,
+    names = {"initial": initial, "evaluator": evaluator, "config": config}
+    loaded = problems.load(problem, **names)
+    search = search_options(
+        loaded,
+        {
+            "prompts": prompts,
+            "completions": completions,
+            "answers": answers,
+            "selection": selection,
+            "inspirations": inspirations,
+            "islands": islands,
+            "edits": edits,
+            "retry": retry,
+            "candidates": budget,
+            "tokens": tokens,
+            "minutes": minutes,
+            "stop_when": stop_when,
+        },
     )
     place = folder or new_folder(loaded)
-    number = secrets.randbelow(1 << 31) if seed is None else seed
     with Display(err, place / "run.log") as display:
+        mutator = _mutator_options(
+            loaded,
+            MutatorOptions(
+                model=model,
+                base_url=base_url,
+                way=way,
+                sampling=_pairs("--sampling", sampling),
+                server=_pairs("--server", server),
+                patience=patience,
+            ),
+            display,
+        )
+        number = _seed(loaded) if seed is None else seed
+        options = RunOptions(search, mutator, workers or _workers(loaded), sandbox, network, names)
         display.say(f"run {place}, seed {number}")
         result = asyncio.run(start(place, loaded, options, number, display.say, display.observe))
     _finish(place, result, stop_when, as_json)
+
+
+def _mutator_options(problem: Problem, given: MutatorOptions, display: Display) -> MutatorOptions:
+    """Return how completions are had: what the user gave over what an OpenEvolve config says."""
+    if not isinstance(problem, EvaluatedProblem):
+        return given
+    config = problem.config
+    if config.ignored:
+        display.say(f"{config.path}: without effect here: {', '.join(config.ignored)}")
+    values: dict[str, Any] = {"sampling": {**config_sampling(config), **given.sampling}, **service(config)}
+    if config.models and given.model is None and given.base_url is None:
+        values["models"] = [(name, weight, base) for name, weight, base in config.models if base is not None]
+        names = ", ".join(f"{name} at {base}" for name, _, base in config.models)
+        display.say(f"using the config's {names}; --model takes a local model instead")
+    return replace(given, **values)
+
+
+def _seed(problem: Problem) -> int:
+    """Return a seed that the user did not give."""
+    if isinstance(problem, EvaluatedProblem) and "random_seed" in problem.config.given:
+        return problem.config.whole("random_seed")
+    return secrets.randbelow(1 << 31)
+
+
+def _workers(problem: Problem) -> int:
+    """Return how many candidates are scored at the same time, where the user says nothing."""
+    if isinstance(problem, EvaluatedProblem) and "evaluator.parallel_evaluations" in problem.config.given:
+        return max(1, problem.config.whole("evaluator.parallel_evaluations"))
+    return 2
 
 
 @app.command("resume")
@@ -225,12 +277,17 @@ def show(
 @app.command()
 def check(
     problem: Annotated[Path, typer.Argument(help="Problem folder.")],
+    initial: Initial = None,
+    evaluator: EvaluatorName = None,
+    config: ConfigName = None,
+    network: Network = False,
     sandbox: SandboxOption = "docker",
     as_json: Json = False,
 ) -> None:
-    """Load a problem folder and score its initial program, hidden tests included."""
-    loaded = problems.load(problem)
-    found = asyncio.run(_check(loaded, sandbox))
+    """Load a problem folder and score its initial program; say what of an OpenEvolve config is honoured and ignored."""
+    loaded = problems.load(problem, initial, evaluator, config)
+    with Display(err, None) as display:
+        found = asyncio.run(_check(loaded, sandbox, network, display.say))
     render.show(found, as_json, lambda: render.show_check(found))
     if not found["runs"]:
         raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
@@ -321,33 +378,43 @@ def import_humaneval(
     render.show(rows, as_json, text)
 
 
-async def _check(problem: problems.Problem, kind: SandboxKind) -> dict[str, Any]:
-    from evolve.scoring import Scorer
-
-    async with await asyncio.to_thread(sandbox_for, problem, kind, 1, "check", _quiet) as sandbox:
-        scorer = Scorer(problem, sandbox)
-        score = await scorer.score(problem.initial)
-        hidden = await scorer.hidden(problem.initial)
-    tests = [
-        {"test": test.id, "hidden": is_hidden, "verdict": result.verdict, "score": result.score, "got": result.got,
-         "detail": result.detail}
-        for group, results, is_hidden in ((problem.visible, score.results, False), (problem.hidden, hidden, True))
-        for test, result in zip(group, results, strict=True)
-    ]  # fmt: skip
-    return {
+async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -> dict[str, Any]:
+    async with grader(problem, kind, 1, "check", say, network) as (opened, isolation):
+        score = await opened.score(problem.initial)
+        hidden = await opened.hidden(problem.initial)
+    found = {
         "problem": problem.name,
-        "objectives": len(problem.objectives),
-        "visible_tests": len(problem.visible),
-        "hidden_tests": len(problem.hidden),
+        "language": problem.language,
         "runs": score.ran,
         "fitness": score.fitness,
         "sandbox": score.level,
-        "tests": tests,
     }
-
-
-def _quiet(_: str) -> None:
-    return None
+    if isinstance(problem, TestedProblem):
+        tests = [
+            {"test": test.id, "hidden": is_hidden, "verdict": result.verdict, "score": result.score, "got": result.got,
+             "detail": result.detail}
+            for group, results, is_hidden in ((problem.visible, score.results, False), (problem.hidden, hidden, True))
+            for test, result in zip(group, results, strict=True)
+        ]  # fmt: skip
+        return found | {
+            "objectives": len(problem.objectives),
+            "visible_tests": len(problem.visible),
+            "hidden_tests": len(problem.hidden),
+            "tests": tests,
+        }
+    assert isinstance(problem, EvaluatedProblem) and isolation is not None
+    result = score.results[0]
+    return found | {
+        "verdict": result.verdict,
+        "detail": result.detail,
+        "self_scored": not isolation.separated,
+        "why": isolation.reason,
+        "objectives": sorted(score.values or ()),
+        "metrics": dict(score.metrics),
+        "artifacts": dict(score.artifacts),
+        "honoured": {key: value for key, value in problem.config.given.items() if "key" not in key},
+        "ignored": list(problem.config.ignored),
+    }
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:

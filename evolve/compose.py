@@ -6,37 +6,32 @@ import asyncio
 import fcntl
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import docker
 import numpy as np
 
 from evolve import problem as problems
-from evolve.cache import cache_folder, roots_folder
+from evolve.completion import Mutator
 from evolve.database import Database
+from evolve.ensemble import Ensemble
 from evolve.errors import BadInput
+from evolve.evaluated import EvaluatedProblem
 from evolve.loop import Options, Progress, Reason, Result, Search
+from evolve.metrics_prompt import MetricsPrompter
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.mutator import OpenAIMutator, Way
 from evolve.problem import Problem
+from evolve.prompt import Prompter, TestPrompter
+from evolve.sandboxes import Isolation, SandboxKind, Say, grader
 from evolve.scoring import Scorer
 from evolve.server import VllmServer
-from sandbox.base import EngineUnavailable, Limits, Sandbox
-from sandbox.bubblewrap import BubblewrapSandbox
-from sandbox.container import GVISOR
-from sandbox.docker import DockerSandbox
-from sandbox.engine import Engine, has_runtime, install
-from sandbox.image.build import ensure_image, ensure_root
-
-Say = Callable[[str], None]
-SandboxKind = Literal["docker", "docker-reuse", "runsc", "bwrap"]
+from evolve.tested import TestedProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +45,10 @@ class MutatorOptions:
         sampling: passed through to every request.
         server: passed through to vLLM's command line.
         patience: seconds for which a server that fails is asked again.
+        timeout: seconds that a request may take.
+        retries: how often a request that fails is repeated before the server counts as away.
+        models: name, weight and base URL of several served models, one of which is drawn for each prompt; instead of `model`
+            and `base_url`.
     """
 
     model: str | None = None
@@ -58,6 +57,9 @@ class MutatorOptions:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
     patience: float = 300.0
+    timeout: float = 600.0
+    retries: int = 2
+    models: Sequence[tuple[str, float, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class RunOptions:
     workers: int = 2
     """Candidates that are scored at the same time."""
     sandbox: SandboxKind = "docker"
+    network: bool = False
+    """Whether an evaluator may use the network."""
+    place: Mapping[str, Any] = field(default_factory=dict)
+    """File names in the problem folder, where they are not the usual ones."""
 
     def stored(self) -> dict[str, Any]:
         """Return the options as the database keeps them."""
@@ -77,62 +83,14 @@ class RunOptions:
     @classmethod
     def restored(cls, stored: Mapping[str, Any]) -> RunOptions:
         """Return options that `stored` gave."""
-        return cls(Options(**stored["search"]), MutatorOptions(**stored["mutator"]), stored["workers"], stored["sandbox"])
-
-
-def engine() -> Engine:
-    """Return the handle on this machine's Docker engine."""
-    return Engine(cache_folder() / "docker")
-
-
-def sandbox_for(problem: Problem, kind: SandboxKind, workers: int, run: str, say: Say) -> Sandbox:
-    """Return the sandbox of a problem, its image built if need be (blocking)."""
-    builds = problem.toolchain is not None
-    return sandbox_with(problem.limits, kind, workers, run, say, problem.spec.packages, builds)
-
-
-def sandbox_with(
-    limits: Limits,
-    kind: SandboxKind,
-    workers: int,
-    run: str,
-    say: Say,
-    packages: Sequence[str] = (),
-    builds: bool = False,
-) -> Sandbox:
-    """Return a sandbox with these limits and Debian packages, its image built if need be (blocking)."""
-    if kind == "bwrap":
-        made = BubblewrapSandbox(ensure_root(roots_folder(), packages, say), limits, size=workers)
-        if "unbounded" in made.level:
-            say("no cgroup can be made here: memory and processes of a whole test are not bounded in this sandbox")
-        return made
-    url = engine().require()
-    runtime = GVISOR if kind == "runsc" else None
-    if runtime is not None and not has_runtime(url, runtime):
-        raise EngineUnavailable(f"The Docker engine at {url} doesn't know gVisor. Run `evolve setup --sandbox runsc`.")
-    client = docker.APIClient(base_url=url, version="auto", timeout=600)
-    try:
-        image = ensure_image(client, packages, say)
-    finally:
-        client.close()
-    reuse = kind == "docker-reuse"
-    return DockerSandbox(url, image, limits, size=workers, run=run, builds=builds, reuse=reuse, runtime=runtime)
-
-
-def set_up(kind: SandboxKind, say: Say) -> None:
-    """Install, start and build what a kind of sandbox needs (blocking; minutes the first time)."""
-    if kind == "bwrap":
-        if shutil.which("bwrap") is None or shutil.which("debootstrap") is None:
-            install(["bubblewrap", "debootstrap"], "bubblewrap", say)
-        say(f"the sandbox's root file system is ready ({ensure_root(roots_folder(), say=say)})")
-        return
-    url = engine().start_gvisor(say) if kind == "runsc" else engine().start(say)
-    client = docker.APIClient(base_url=url, version="auto", timeout=600)
-    try:
-        ensure_image(client, say=say)
-    finally:
-        client.close()
-    say(f"Docker engine and sandbox image are ready ({url})")
+        return cls(
+            Options.restored(stored["search"]),
+            MutatorOptions(**stored["mutator"]),
+            stored["workers"],
+            stored["sandbox"],
+            stored.get("network", False),
+            stored.get("place", {}),
+        )
 
 
 def new_folder(problem: Problem) -> Path:
@@ -203,7 +161,7 @@ async def resume(
     database = Database.open(folder)
     with only_process(folder):
         row = database.run()
-        problem = problems.load(Path(row.problem))
+        problem = problems.load(Path(row.problem), **row.options.get("place", {}))
         if problem.digest != row.problem_digest:
             raise BadInput(
                 f"{problem.path} has changed since the run began, so its scores could not be compared with the recorded "
@@ -248,15 +206,31 @@ async def _search(
             database.set_status("running")
             try:
                 say("starting the sandbox and proving that its limits hold")
-                made = await asyncio.to_thread(sandbox_for, problem, options.sandbox, options.workers, folder.name, say)
-                scorer = Scorer(problem, await stack.enter_async_context(made), database.known)
+                decided = database.last_event("isolation")
+                opened, isolation = await stack.enter_async_context(
+                    grader(
+                        problem,
+                        options.sandbox,
+                        options.workers,
+                        folder.name,
+                        say,
+                        options.network,
+                        None if decided is None else Isolation(**decided),
+                        database.best_fitness(),
+                    )
+                )
+                if decided is None and isolation is not None:
+                    database.record_event("isolation", **asdict(isolation))
+                _check_level(database, opened.level)
+                scorer = Scorer(opened, problem.language, database.known)
                 stack.push_async_callback(scorer.close)
                 model = options.mutator.model or DEFAULT_MODEL
-                search = Search(problem, options.search, database, scorer, model, observe)
+                search = Search(problem, options.search, database, scorer, prompter(problem), model, observe)
                 await search.begin()
                 if search.reason() is None:
                     mutator = await _mutator(folder, problem, options.mutator, stack, say)
-                    mutator.resume_with(database.last_format() or mutator.format)
+                    if isinstance(mutator, OpenAIMutator):
+                        mutator.resume_with(database.last_format() or mutator.format)
                     running = True
                     await search.run(mutator)
                 result = await search.finish()
@@ -276,20 +250,44 @@ async def _search(
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
-async def _mutator(
-    folder: Path, problem: Problem, options: MutatorOptions, stack: AsyncExitStack, say: Say
-) -> OpenAIMutator:
+def prompter(problem: Problem) -> Prompter:
+    """Return what asks for better programs of a problem."""
+    if isinstance(problem, TestedProblem):
+        return TestPrompter(problem)
+    assert isinstance(problem, EvaluatedProblem)
+    return MetricsPrompter(problem)
+
+
+def _check_level(database: Database, level: str) -> None:
+    """Refuse to mix scores of different isolation in one run."""
+    recorded = database.level()
+    if recorded is not None and recorded != level:
+        raise BadInput(
+            f"The scores of this run come from the sandbox {recorded!r}; here it would be {level!r}. Scores of different "
+            "isolation are never mixed: resume on a machine where the first one works, or start a new run."
+        )
+
+
+async def _mutator(folder: Path, problem: Problem, options: MutatorOptions, stack: AsyncExitStack, say: Say) -> Mutator:
     """Return a connected mutator, its server started if need be."""
     common: dict[str, Any] = {
         "way": options.way,
-        "language": problem.spec.language,
+        "language": problem.language,
         "sampling": options.sampling,
         "patience": options.patience,
+        "timeout": options.timeout,
+        "retries": options.retries,
         "say": say,
     }
+    key = os.environ.get("OPENAI_API_KEY") or (problem.config.api_key if isinstance(problem, EvaluatedProblem) else None)
+    if options.models:
+        clients = [
+            await stack.enter_async_context(OpenAIMutator(url, name, api_key=key or "none", **common))
+            for name, _, url in options.models
+        ]
+        return Ensemble(clients, [weight for _, weight, _ in options.models])
     if options.base_url is not None:
-        key = os.environ.get("OPENAI_API_KEY", "none")
-        client = OpenAIMutator(options.base_url, options.model, api_key=key, **common)
+        client = OpenAIMutator(options.base_url, options.model, api_key=key or "none", **common)
     else:
         name = options.model or DEFAULT_MODEL
         path = await asyncio.to_thread(resolve, name, say)

@@ -1,6 +1,10 @@
 """The run's database, `run.sqlite`: one writer, one transaction per completion, nothing lost on kill -9.
 
 SQLite in WAL mode, so that readers (`evolve show`) never wait for the writer. SQL that only SQLite knows stays in here.
+
+Rows have ids that follow from their place in the search (prompt, position, answer), not from the order in which they
+arrive; a prompt's programs get their twins, and with an evaluator their score vectors, when the prompt is committed, which
+happens in the order of prompts. So two runs that sample the same have the same rows.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from evolve import schema as s
@@ -22,10 +25,9 @@ from evolve.answers import Answer, fingerprint
 from evolve.completion import Completion, Format, Message
 from evolve.connection import FILE, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
-from evolve.population import Member, Population
+from evolve.history import Committed, first, history, seeds, stored_score, text, texts
 from evolve.problem import Problem
 from evolve.score import Score
-from sandbox.base import Verdict
 from sandbox.judge import TestResult
 
 
@@ -33,47 +35,33 @@ from sandbox.judge import TestResult
 class NewPrompt:
     """A prompt to be recorded."""
 
+    generation: int
+    position: int
     parent: int
     inspirations: Sequence[int]
     messages: Sequence[Message]
     completions: int
     answers: int
     seed: int
+    island: int = 0
+    retries: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPrompt:
-    """A recorded prompt of which completions are still missing."""
+    """A recorded prompt that is not committed yet."""
 
     id: int
     generation: int
     parent: int
     messages: Sequence[Message]
+    completions: int
     answers: int
     seed: int
+    island: int
+    retries: bool
     missing: Sequence[int]
-    """Positions of the missing completions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A recorded program, and the twin whose scores it has, if any."""
-
-    id: int
-    duplicate_of: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What a run has used and reached so far."""
-
-    generation: int
-    candidates: int
-    unusable: int
-    duplicates: int
-    completion_tokens: int
-    prompt_tokens: int
-    elapsed: float
+    """Positions of the completions that it lacks."""
 
 
 class Database:
@@ -87,6 +75,13 @@ class Database:
     def __init__(self, engine: Engine, path: Path):
         self._engine = engine
         self._path = path
+        with errors(path), engine.connect() as connection:
+            row = connection.execute(select(s.run)).one()
+            self._objectives = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
+            self._seeds = _seeds(connection)
+        search = row.options.get("search", {})
+        self._completions, self._answers = int(search.get("completions", 1)), int(search.get("answers", 1))
+        self._legacy = row.legacy_prompts
 
     @classmethod
     def create(cls, folder: Path, problem: Problem, options: Mapping[str, Any], seed: int, rng_state: Any) -> Database:
@@ -118,12 +113,9 @@ class Database:
                         version=version("vector-evolve"),
                     )
                 )
-                tests = len(problem.visible)
-                rows = [
-                    {"id": i, "name": name, "kind": "test" if i < tests else "extra"}
-                    for i, name in enumerate(problem.objectives)
-                ]
-                connection.execute(insert(s.objective), rows)
+                rows = [{"id": i, "name": name, "kind": kind} for i, (name, kind) in enumerate(problem.dimensions)]
+                if rows:
+                    connection.execute(insert(s.objective), rows)
         return cls(engine, path)
 
     @classmethod
@@ -162,6 +154,26 @@ class Database:
         with errors(self._path), self._engine.connect() as connection:
             return connection.execute(query).first() is not None
 
+    def last_event(self, kind: str) -> dict[str, Any] | None:
+        """Return the data of the last event of this kind, or None."""
+        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(1)
+        with errors(self._path), self._engine.connect() as connection:
+            found: dict[str, Any] | None = connection.execute(query).scalar()
+        return found
+
+    def level(self) -> str | None:
+        """Return the isolation of the run's scores, or None before the first."""
+        query = select(s.program.c.level).where(s.program.c.level.is_not(None)).order_by(s.program.c.id).limit(1)
+        with errors(self._path), self._engine.connect() as connection:
+            found: str | None = connection.execute(query).scalar()
+        return found
+
+    def best_fitness(self) -> float | None:
+        """Return the fitness of the best program, or None before the first."""
+        with errors(self._path), self._engine.connect() as connection:
+            found: float | None = connection.execute(select(func.max(s.program.c.fitness))).scalar()
+        return found
+
     def mutator(self, name: str, model: str) -> int:
         """Return the id of a served name, recorded now if it is new."""
         with self._write() as connection:
@@ -171,41 +183,33 @@ class Database:
             values = {"name": name, "model": model, "state": "serving", "created": time.time()}
             return _inserted(connection, s.mutator, values)
 
-    def record_initial(self, source: str, language: str, score: Score) -> int:
-        """Record the initial program and return its id."""
+    def record_seed(self, source: str, language: str, score: Score, parent: int | None = None) -> int:
+        """Record a program that the run starts from, the initial one first, and return its id."""
         with self._write() as connection:
-            recorded = self._program(connection, Answer(source), score, language, position=0, generation=0)
-        return recorded.id
+            identity = self._program(connection, Answer(source), score, language, position=0, generation=0, parent_id=parent)
+            if score.values is not None:
+                self._vectors(connection, [identity])
+            self._seeds += 1
+        return identity
 
-    def record_prompts(self, generation: int, prompts: Sequence[NewPrompt], rng_state: Any) -> list[OpenPrompt]:
-        """Record a generation's prompts and the generator's state after choosing them, in one transaction."""
-        opened = []
+    def record_prompt(self, prompt: NewPrompt, rng_state: Any) -> OpenPrompt:
+        """Record a prompt and the generator's state after choosing it, in one transaction."""
+        values = {
+            "generation": prompt.generation,
+            "position": prompt.position,
+            "parent_id": prompt.parent,
+            "inspirations": list(prompt.inspirations),
+            "messages": list(prompt.messages),
+            "completions": prompt.completions,
+            "answers": prompt.answers,
+            "seed": prompt.seed,
+            "island": prompt.island,
+            "retries": prompt.retries,
+        }
         with self._write() as connection:
             connection.execute(update(s.run).values(rng_state=rng_state))
-            for position, prompt in enumerate(prompts):
-                values = {
-                    "generation": generation,
-                    "position": position,
-                    "parent_id": prompt.parent,
-                    "inspirations": list(prompt.inspirations),
-                    "messages": list(prompt.messages),
-                    "completions": prompt.completions,
-                    "answers": prompt.answers,
-                    "seed": prompt.seed,
-                }
-                identity = _inserted(connection, s.prompt, values)
-                opened.append(
-                    OpenPrompt(
-                        identity,
-                        generation,
-                        prompt.parent,
-                        prompt.messages,
-                        prompt.answers,
-                        prompt.seed,
-                        range(prompt.completions),
-                    )
-                )
-        return opened
+            identity = _inserted(connection, s.prompt, values)
+        return _opened(identity, values, range(prompt.completions))
 
     def record_completion(
         self,
@@ -216,18 +220,36 @@ class Database:
         answers: Sequence[tuple[Answer, Score | None]],
         language: str,
         elapsed: float,
-    ) -> list[Recorded]:
-        """Record a completion with its programs in one transaction; return what became of each."""
+        edits: bool = False,
+        retry_of: int | None = None,
+    ) -> list[int]:
+        """Record a completion with its programs in one transaction; return the programs' ids.
+
+        Args:
+            prompt: whose completion it is.
+            position: in the group; retries have those from G on.
+            mutator: id of the served name.
+            completion: the reply.
+            answers: its answers in order, with their scores.
+            language: of the programs.
+            elapsed: seconds that the search ran so far.
+            edits: whether the reply held edits.
+            retry_of: position of the completion that this one answers the error of.
+        """
         values = asdict(completion)
         del values["mutator"]
+        identity = self._completion_id(prompt, position)
         values |= {
+            "id": identity,
             "prompt_id": prompt.id,
             "position": position,
             "mutator_id": mutator,
             "created": time.time(),
+            "edits": edits,
+            "retry_of": None if retry_of is None else self._completion_id(prompt, retry_of),
         }
         with self._write() as connection:
-            identity = _inserted(connection, s.completion, values)
+            connection.execute(insert(s.completion).values(**values))
             connection.execute(update(s.run).values(elapsed=elapsed))
             return [
                 self._program(
@@ -235,6 +257,7 @@ class Database:
                     answer,
                     score,
                     language,
+                    id=self._seeds + (identity - 1) * self._answers + index + 1,
                     position=index,
                     generation=prompt.generation,
                     completion_id=identity,
@@ -243,35 +266,77 @@ class Database:
                 for index, (answer, score) in enumerate(answers)
             ]
 
-    def _program(
-        self, connection: Connection, answer: Answer, score: Score | None, language: str, **values: Any
-    ) -> Recorded:
+    def _completion_id(self, prompt: OpenPrompt, position: int) -> int:
+        """Return the id of a place in the search: G completions and as many retries to a prompt."""
+        return int(2 * self._completions * (prompt.id - 1 + self._legacy) + position + 1)
+
+    def _program(self, connection: Connection, answer: Answer, score: Score | None, language: str, **values: Any) -> int:
         values |= {"created": time.time(), "status": "unusable", "reason": answer.reason}
         if answer.source is not None and score is not None:
             digest = hashlib.sha256(answer.source.encode()).hexdigest()
             if not connection.execute(select(s.source.c.hash).where(s.source.c.hash == digest)).scalar():
                 connection.execute(insert(s.source).values(hash=digest, text=answer.source))
-            twin = fingerprint(answer.source, language)
             values |= {
                 "source_hash": digest,
-                "fingerprint": twin,
-                "duplicate_of": connection.execute(_original(twin)).scalar(),
+                "fingerprint": fingerprint(answer.source, language),
                 "status": "scored" if score.ran else "failed",
                 "fitness": score.fitness,
                 "solved": score.solved,
-                "scores": score.scores.tolist(),
+                "scores": score.scores.tolist() if score.values is None else None,
                 "verdicts": [result.verdict for result in score.results],
                 "results": [_kept(result) for result in score.results],
                 "level": score.level,
             }
-        return Recorded(_inserted(connection, s.program, values), values.get("duplicate_of"))
+            if score.values is not None:
+                values |= {
+                    "metrics": {"values": texts(score.values), "given": texts(score.metrics)},
+                    "artifacts": texts(score.artifacts),
+                }
+        return _inserted(connection, s.program, values)
+
+    def commit(self, prompt: OpenPrompt) -> Committed:
+        """Tell twins among a complete prompt's programs, give them their vectors, and return what the prompt brought.
+
+        Prompts are committed in the order of their ids, each once.
+        """
+        mine = select(s.completion.c.id).where(s.completion.c.prompt_id == prompt.id)
+        with self._write() as connection:
+            rows = connection.execute(
+                select(s.program.c.id, s.program.c.fingerprint, s.program.c.metrics)
+                .where(s.program.c.completion_id.in_(mine), s.program.c.fingerprint.is_not(None))
+                .order_by(s.program.c.id)
+            ).all()
+            for row in rows:
+                oldest = connection.execute(first(row.fingerprint)).scalar_one()
+                if oldest < row.id:
+                    connection.execute(update(s.program).where(s.program.c.id == row.id).values(duplicate_of=oldest))
+            self._vectors(connection, [row.id for row in rows if row.metrics is not None])
+            connection.execute(update(s.run).values(committed=prompt.id))
+            (found,) = history(connection, s.prompt.c.id == prompt.id)
+        return found
+
+    def _vectors(self, connection: Connection, programs: Sequence[int]) -> None:
+        """Give evaluated programs their score vectors; an objective that is new gets the next place in them."""
+        for identity in programs:
+            query = select(s.program.c.metrics).where(s.program.c.id == identity)
+            values = connection.execute(query).scalar_one()["values"]
+            for name in sorted(set(values) - set(self._objectives)):
+                connection.execute(insert(s.objective).values(id=len(self._objectives), name=name, kind="metric"))
+                self._objectives.append(name)
+            vector = [values.get(name) for name in self._objectives]
+            connection.execute(update(s.program).where(s.program.c.id == identity).values(scores=vector))
+
+    @property
+    def objectives(self) -> Sequence[str]:
+        """Names of the dimensions of score vectors so far."""
+        return self._objectives
 
     def known(self, twin: str) -> Score | None:
         """Return the score of a recorded program with this fingerprint, or None."""
-        query = select(s.program).where(s.program.c.id == _original(twin).scalar_subquery())
+        query = select(s.program).where(s.program.c.id == first(twin).scalar_subquery())
         with errors(self._path), self._engine.connect() as connection:
             row = connection.execute(query).first()
-        return None if row is None else _score(row)
+        return None if row is None else stored_score(row)
 
     def record_hidden(self, program: int, results: Sequence[TestResult]) -> None:
         """Record a program's results on the hidden tests."""
@@ -285,11 +350,10 @@ class Database:
                 )
             )
 
-    def results(self, program: int) -> tuple[TestResult, ...]:
-        """Return a program's results on the visible tests."""
+    def score(self, program: int) -> Score:
+        """Return a program's score."""
         with errors(self._path), self._engine.connect() as connection:
-            row = connection.execute(select(s.program).where(s.program.c.id == program)).one()
-        return _score(row).results
+            return stored_score(connection.execute(select(s.program).where(s.program.c.id == program)).one())
 
     def source(self, program: int) -> str:
         """Return a program's text."""
@@ -297,41 +361,38 @@ class Database:
         with errors(self._path), self._engine.connect() as connection:
             return str(connection.execute(query).scalar_one())
 
-    def population(self, population: Population) -> Population:
-        """Fill an empty population with the run's programs, in the order in which they were recorded."""
-        query = (
-            select(s.program.c.id, s.program.c.scores, s.program.c.fitness, s.source.c.text)
-            .join(s.source)
-            .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
-            .order_by(s.program.c.id)
-        )
+    def history(self) -> Iterator[Committed]:
+        """Yield what the run started from, then what each committed prompt brought, in order."""
         with errors(self._path), self._engine.connect() as connection:
-            for row in connection.execute(query):
-                population.add(Member(row.id, row.text, np.array(row.scores), row.fitness))
-        return population
+            yield from seeds(connection)
+            yield from history(connection, s.prompt.c.id <= select(s.run.c.committed).scalar_subquery())
 
     def open_prompts(self) -> list[OpenPrompt]:
-        """Return the prompts that still lack completions, as after a kill, in order."""
+        """Return the prompts that are not committed, as after a kill, in order."""
         with errors(self._path), self._engine.connect() as connection:
-            last = select(func.max(s.prompt.c.generation)).scalar_subquery()
-            query = select(s.prompt).where(s.prompt.c.generation == last).order_by(s.prompt.c.position)
+            query = select(s.prompt).where(s.prompt.c.id > select(s.run.c.committed).scalar_subquery())
             opened = []
-            for row in connection.execute(query):
-                have = set(connection.scalars(select(s.completion.c.position).where(s.completion.c.prompt_id == row.id)))
+            for row in connection.execute(query.order_by(s.prompt.c.id)):
+                recorded = connection.execute(_usable().where(s.completion.c.prompt_id == row.id))
+                have = {one.position: one.programs for one in recorded}
                 missing = [position for position in range(row.completions) if position not in have]
-                if missing:
-                    opened.append(
-                        OpenPrompt(
-                            row.id,
-                            row.generation,
-                            row.parent_id,
-                            row.messages,
-                            row.answers,
-                            row.seed,
-                            missing,
-                        )
-                    )
+                if row.retries:  # the reply is there, its retry is not
+                    size = self._completions
+                    missing += [
+                        size + position
+                        for position, programs in sorted(have.items())
+                        if position < size and not programs and size + position not in have
+                    ]
+                opened.append(_opened(row.id, row._asdict(), missing))
         return opened
+
+    def completion(self, prompt: OpenPrompt, position: int) -> tuple[str, list[str]]:
+        """Return the text of a recorded completion, and why each of its answers gave no program."""
+        identity = self._completion_id(prompt, position)
+        with errors(self._path), self._engine.connect() as connection:
+            text = connection.execute(select(s.completion.c.text).where(s.completion.c.id == identity)).scalar_one()
+            reasons = select(s.program.c.reason).where(s.program.c.completion_id == identity).order_by(s.program.c.position)
+            return str(text), list(connection.scalars(reasons))
 
     def last_format(self) -> Format | None:
         """Return the format of the last completion, or None before the first."""
@@ -340,40 +401,35 @@ class Database:
             found: Format | None = connection.execute(query).scalar()
         return found
 
-    def totals(self) -> Totals:
-        """Return what the run has used so far."""
-        with errors(self._path), self._engine.connect() as connection:
-            return totals(connection)
+
+def _seeds(connection: Connection) -> int:
+    """Count the programs that a run started from."""
+    query = select(func.count()).select_from(s.program).where(s.program.c.completion_id.is_(None))
+    return int(connection.execute(query).scalar_one())
 
 
-def totals(connection: Connection) -> Totals:
-    """Count what a run has used; candidates are answers, usable or not, without the initial program."""
-    proposed = s.program.c.completion_id.is_not(None)
-    candidates, unusable, duplicates = connection.execute(
-        select(
-            func.count(),
-            func.count().filter(s.program.c.status == "unusable"),
-            func.count(s.program.c.duplicate_of),
-        ).where(proposed)
-    ).one()
-    completion_tokens, prompt_tokens = connection.execute(
-        select(
-            func.coalesce(func.sum(s.completion.c.completion_tokens), 0),
-            func.coalesce(func.sum(s.completion.c.prompt_tokens), 0),
-        )
-    ).one()
-    generation = connection.execute(select(func.coalesce(func.max(s.prompt.c.generation), 0))).scalar_one()
-    elapsed = connection.execute(select(s.run.c.elapsed)).scalar_one()
-    return Totals(generation, candidates, unusable, duplicates, completion_tokens, prompt_tokens, elapsed)
-
-
-def _original(twin: str) -> Any:
-    """Select the id of the first program with a fingerprint."""
+def _usable() -> Any:
+    """Select the position of completions, and how many of their answers gave a program."""
     return (
-        select(s.program.c.id)
-        .where(s.program.c.fingerprint == twin, s.program.c.duplicate_of.is_(None))
-        .order_by(s.program.c.id)
-        .limit(1)
+        select(s.completion.c.position, func.count(s.program.c.source_hash).label("programs"))
+        .select_from(s.completion)
+        .outerjoin(s.program, s.program.c.completion_id == s.completion.c.id)
+        .group_by(s.completion.c.id)
+    )
+
+
+def _opened(identity: int, values: Mapping[str, Any], missing: Sequence[int]) -> OpenPrompt:
+    return OpenPrompt(
+        identity,
+        values["generation"],
+        values["parent_id"],
+        values["messages"],
+        values["completions"],
+        values["answers"],
+        values["seed"],
+        values["island"],
+        values["retries"],
+        missing,
     )
 
 
@@ -386,23 +442,9 @@ def _inserted(connection: Connection, table: Any, values: Mapping[str, Any]) -> 
 def _kept(result: TestResult) -> dict[str, Any]:
     """Return what is stored of a result beside its verdict and score."""
     return {
-        "got": _text(result.got),
-        "detail": _text(result.detail),
-        "stderr": _text(result.stderr),
+        "got": text(result.got),
+        "detail": text(result.detail),
+        "stderr": text(result.stderr),
         "loaded": result.loaded,
         "cpu_seconds": round(result.cpu_seconds, 6),
     }
-
-
-def _text(untrusted: str) -> str:
-    """Return text that every database takes: no NUL, no lone surrogate."""
-    return untrusted.replace("\0", "\\0").encode("utf-8", "replace").decode()
-
-
-def _score(row: Row[Any]) -> Score:
-    scores = np.array(row.scores)
-    results = tuple(
-        TestResult(Verdict(verdict), float(score), **kept)
-        for verdict, score, kept in zip(row.verdicts, scores, row.results, strict=False)
-    )
-    return Score(results, scores, row.status == "scored", row.level)

@@ -30,18 +30,28 @@ class Edit:
     replace: tuple[str, ...]
 
 
-def mentions(text: str) -> bool:
-    """Return whether a text holds the beginning of an edit."""
+def mentions(text: str, pattern: str | None = None) -> bool:
+    """Return whether a text holds the beginning of an edit, or what the pattern of another form matches."""
+    if pattern is not None and re.search(pattern, text, re.DOTALL):
+        return True
     return any(_OPEN.match(line) for line in text.split("\n"))
 
 
-def parse(text: str) -> list[Edit]:
+def parse(text: str, pattern: str | None = None) -> list[Edit]:
     """Return the edits in a text, prose around them left out.
+
+    Args:
+        text: a reply, or a part of one.
+        pattern: regular expression with two groups, what to find and what to put; where it matches, it alone counts.
 
     Raises:
         Unusable: an edit has no middle or no end.
     """
     found: list[Edit] = []
+    if pattern is not None:
+        found = [Edit(_lines(match[1]), _lines(match[2])) for match in re.finditer(pattern, text, re.DOTALL)]
+        if found:
+            return found
     search: list[str] | None = None
     replace: list[str] | None = None
     for line in text.split("\n"):
@@ -132,6 +142,10 @@ def _indented(line: str, margin: int) -> str:
     if not line.strip() or margin == 0:
         return line.rstrip()
     return (" " * margin + line if margin > 0 else line[min(-margin, _margin(line)) :]).rstrip()
+
+
+def _lines(text: str | None) -> tuple[str, ...]:
+    return tuple((text or "").strip("\n").split("\n"))
 
 
 def _without_fences(lines: Sequence[str]) -> tuple[str, ...]:

@@ -1,31 +1,39 @@
 """The search: ask, score, tell. One generation is P prompts x G completions x m answers.
 
-choose parents -> build prompts -> record them -> sample -> parse -> score -> record -> add to the population; then again,
-until the budget is spent or the goal is reached. What is called from here neither knows what comes next nor calls back.
+choose a parent -> build a prompt -> record it -> sample -> parse -> score -> record -> commit: add to the population; then
+again, until the budget is spent or the goal is reached. What is called from here neither knows what comes next nor calls
+back.
+
+P prompts are under way at any time. They are committed in their order, whatever the order of arrival, and each commit makes
+room for the next prompt: so the model samples while the last answers are scored, and yet every choice is a function of the
+seed and of what the prompts before brought.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
 
-from evolve import edits, selection
-from evolve import prompt as prompts
-from evolve.answers import Answer, parse
-from evolve.completion import Completion, Mutator
-from evolve.database import Database, NewPrompt, OpenPrompt, Totals
+from evolve import selection
+from evolve.answers import MAX_PROGRAM, Rules
+from evolve.completion import Mutator
+from evolve.database import Database, NewPrompt, OpenPrompt
 from evolve.errors import BadInput
-from evolve.population import Member, Population
+from evolve.group import Bench, Group
+from evolve.history import Committed, Totals
+from evolve.patience import Patience
+from evolve.population import Member, Population, Shape
 from evolve.problem import Problem
-from evolve.score import Score
+from evolve.prompt import Prompter, View
 from evolve.scoring import Scorer
+from evolve.selection import Ratios
 
 EDITS_JUDGED_AFTER = 16
 EDITS_MAY_FAIL = 0.5
@@ -39,17 +47,27 @@ class Options:
     """What the user decides about a search; stored with the run.
 
     Attributes:
-        prompts: P, prompts of one generation, each with a parent of its own.
+        prompts: P, prompts of one generation, each with a parent of its own; as many are under way at any time.
         completions: G, completions of one prompt.
         answers: m, answers that each completion should hold.
         selection: parent policy, a key of `selection.POLICIES`.
-        inspirations: programs shown beside the parent.
+        inspirations: programs shown beside the parent because they do what it can't.
+        top: programs shown because they are the fittest of the island.
+        diverse: programs shown because they differ: some of the fittest, some that do what the parent can't, any others.
+        ratios: of the policy `openevolve`.
+        population: islands, cells, archive, migration.
+        retry: whether a reply without any program is answered once with the reason.
+        longest: characters of a program; longer ones are unusable.
+        edit_pattern: regular expression with two groups for edits of another form; None for SEARCH/REPLACE.
         edits: what a completion is asked for: whole programs (`full`), SEARCH/REPLACE edits of the parent (`diff`), or edits
             until they fail too often (`auto`). Either is understood, whatever was asked for.
         candidates: budget in answers, usable or not; None is no limit.
         tokens: budget in sampled tokens; None is no limit.
         minutes: budget in minutes of search over all resumes; None is no limit.
         stop_when: `solved` ends the search when a program passes every visible test.
+        patience: ends the search after this many candidates without a better best; None never does.
+        better_by: by how much the best must rise to count as better.
+        patience_metric: an evaluator's metric that must rise instead of the fitness.
     """
 
     prompts: int = 4
@@ -57,11 +75,32 @@ class Options:
     answers: int = 2
     selection: str = "lexicase"
     inspirations: int = 1
+    top: int = 0
+    diverse: int = 0
+    ratios: Ratios = field(default_factory=Ratios)
+    population: Shape = field(default_factory=Shape)
+    retry: bool = True
+    longest: int = MAX_PROGRAM
+    edit_pattern: str | None = None
     edits: Literal["auto", "diff", "full"] = "full"
     candidates: int | None = 100
     tokens: int | None = None
     minutes: float | None = None
     stop_when: Literal["solved"] | None = None
+    patience: int | None = None
+    better_by: float = 0.0
+    patience_metric: str | None = None
+
+    @classmethod
+    def restored(cls, stored: Mapping[str, Any]) -> Options:
+        """Return options from the mapping that the database keeps."""
+        values = dict(stored)
+        if "ratios" in values:
+            values["ratios"] = Ratios(**values["ratios"])
+        if "population" in values:
+            shape = values["population"]
+            values["population"] = Shape(**{**shape, "features": tuple(shape["features"])})
+        return cls(**values)
 
 
 class Reason(StrEnum):
@@ -71,6 +110,7 @@ class Reason(StrEnum):
     TOKENS = "the budget of tokens is spent"
     MINUTES = "the budget of minutes is spent"
     SOLVED = "solved"
+    STAGNANT = "no better program for as long as was asked for"
     INTERRUPTED = "interrupted"
 
 
@@ -102,28 +142,6 @@ class Result:
     """The best program passes the hidden tests as well."""
 
 
-@dataclass(slots=True)
-class Stopwatch:
-    """Adds up the time in which at least one of several overlapping activities is going on."""
-
-    seconds: float = 0.0
-    _active: int = field(default=0)
-    _since: float = field(default=0.0)
-
-    @contextmanager
-    def running(self) -> Any:
-        """Count the time inside as busy."""
-        if self._active == 0:
-            self._since = time.monotonic()
-        self._active += 1
-        try:
-            yield
-        finally:
-            self._active -= 1
-            if self._active == 0:
-                self.seconds += time.monotonic() - self._since
-
-
 class Search:
     """One run over one problem.
 
@@ -132,6 +150,7 @@ class Search:
         options: what the user decided.
         database: an opened run.
         scorer: scores programs.
+        prompter: asks for better ones.
         model: the base model, for the record.
         observe: called after every change that a person may want to see.
     """
@@ -142,6 +161,7 @@ class Search:
         options: Options,
         database: Database,
         scorer: Scorer,
+        prompter: Prompter,
         model: str,
         observe: Callable[[Progress], None] = lambda _: None,
     ):
@@ -149,24 +169,53 @@ class Search:
         self._options = options
         self._database = database
         self._scorer = scorer
+        self._prompter = prompter
         self._model = model
         self._observe = observe
         self._policy = selection.POLICIES[options.selection]
-        self._population = Population()
+        self._population = Population(options.population)
         self._rng = np.random.default_rng()
         self._rng.bit_generator.state = database.run().rng_state
         self._solved: int | None = None
         self._wants_edits = options.edits != "full" and not (options.edits == "auto" and database.happened(FALL_BACK))
         self._edited = self._failed_edits = 0
+        self._patience = Patience(options.patience, options.better_by, options.patience_metric)
+        self._prompts = 0
+        self._groups: deque[Group] = deque()
         self._stop = asyncio.Event()
-        self._sampling, self._scoring = Stopwatch(), Stopwatch()
+        self._woken = asyncio.Event()
+        self._noted = (0.0, 0.0, 0.0)
+        self._committed = 0
         self._elapsed_before = database.run().elapsed
         self._started = time.monotonic()
-        self.progress = Progress(database.totals(), len(problem.visible))
+        tests = sum(kind == "test" for _, kind in problem.dimensions)
+        self.progress = Progress(Totals(0, 0, 0, 0, 0, 0, self._elapsed_before), tests)
 
     def interrupt(self) -> None:
-        """End the search as soon as possible; what is in flight is dropped and not charged."""
+        """End the search as soon as possible; what is being scored is recorded, what is being sampled is dropped."""
         self._stop.set()
+        self._woken.set()
+
+    async def begin(self) -> None:
+        """Fill the population from the database; score the initial program in a new run.
+
+        Raises:
+            BadInput: the initial program does not run.
+        """
+        for brought in self._database.history():
+            self._tell(brought)
+        if self._population.initial is None:
+            score = await self._scorer.score(self._problem.initial)
+            if not score.ran:
+                first = score.results[0]
+                raise BadInput(
+                    f"The initial program of {self._problem.name} doesn't run, so there is nothing to start from. "
+                    f"{first.verdict}: {first.detail or first.stderr}"
+                )
+            self._database.record_seed(self._problem.initial, self._problem.language, score)
+            for brought in self._database.history():
+                self._tell(brought)
+        self._observe(self.progress)
 
     async def run(self, mutator: Mutator) -> None:
         """After `begin`, search until a budget is spent, the goal is reached or `interrupt` is called.
@@ -177,12 +226,37 @@ class Search:
         Raises:
             EvolveError, SandboxError: a fault of the machine; the run can be resumed.
         """
+        options, problem = self._options, self._problem
         self._started = time.monotonic()
-        unfinished = self._database.open_prompts()
-        while self.reason() is None:
-            opened = unfinished or self._next_prompts()
-            unfinished = []
-            await self._generation(opened, mutator)
+        self._noted = (0.0, 0.0, self._started)
+        rules = Rules(problem.language, problem.entry, options.longest, options.edit_pattern)
+        bench = Bench(
+            self._database,
+            self._scorer,
+            mutator,
+            self._model,
+            rules,
+            options.completions,
+            self._elapsed,
+            self._on_solved,
+        )
+        stop = asyncio.create_task(self._woken.wait())
+        try:
+            for prompt in self._database.open_prompts():
+                self._start(prompt, bench)
+            while self.reason() is None:
+                self._ask(bench)
+                if not self._groups:
+                    break
+                await self._next(stop)
+                self._note_flow(bench)
+            await self._wind_up(stop)
+        finally:
+            for task in (stop, *(group.task for group in self._groups)):
+                task.cancel()
+            await asyncio.gather(stop, *(group.task for group in self._groups), return_exceptions=True)
+            self._groups.clear()
+            self._note_flow(bench, at_end=True)
 
     async def finish(self) -> Result:
         """After `run`, or instead of it when there is a reason to stop already: confirm the best program.
@@ -191,40 +265,10 @@ class Search:
             SandboxError: a fault of the machine; the run can be resumed.
         """
         reason, best = self.reason(), self._population.best
-        assert reason is not None
         assert best is not None
         winner = best.id if self._solved is None else self._solved
         confirmed = await self._confirm(winner)
-        return Result(reason, winner, self._solved is not None, confirmed)
-
-    async def begin(self) -> None:
-        """Fill the population from the database; score the initial program in a new run.
-
-        Raises:
-            BadInput: the initial program does not run.
-        """
-        self._database.population(self._population)
-        if len(self._population) == 0:
-            score = await self._scorer.score(self._problem.initial)
-            if not score.ran:
-                first = score.results[0]
-                raise BadInput(
-                    f"The initial program of {self._problem.name} doesn't run, so there is nothing to start from. "
-                    f"{first.verdict}: {first.detail or first.stderr}"
-                )
-            language = self._problem.spec.language
-            identity = self._database.record_initial(self._problem.initial, language, score)
-            self._tell(identity, self._problem.initial, score)
-        elif self._population.best is not None:
-            self._note_best(self._population.best)
-        self._observe(self.progress)
-
-    def _note_best(self, best: Member) -> None:
-        results = self._database.results(best.id)
-        self.progress.best = best
-        self.progress.best_passed = sum(result.score >= 1 for result in results)
-        if self.progress.best_passed == len(results):
-            self._solved = best.id
+        return Result(reason or Reason.CANDIDATES, winner, self._solved is not None, confirmed)
 
     def reason(self) -> Reason | None:
         """Return why the search is at its end, or None while it is not."""
@@ -239,139 +283,160 @@ class Search:
             return Reason.TOKENS
         if options.minutes is not None and self._elapsed() >= 60 * options.minutes:
             return Reason.MINUTES
+        if self._patience.is_over:
+            return Reason.STAGNANT
         return None
 
     def _elapsed(self) -> float:
         return float(self._elapsed_before + time.monotonic() - self._started)
 
-    def _next_prompts(self) -> list[OpenPrompt]:
-        """Choose parents, build the next generation's prompts and record them."""
-        options = self._options
-        generation = self.progress.totals.generation + 1
-        members = self._population.members
-        new: list[NewPrompt] = []
-        for completions in self._group_sizes():
-            parent = self._policy(members, self._rng)
-            helpers = selection.inspirations(parent, members, options.inspirations)
-            results = self._database.results(parent.id)
-            built = prompts.build(self._problem, parent, results, helpers, options.answers, self._wants_edits)
-            seed = int(self._rng.integers(1 << 31))
-            ids = [member.id for member in helpers]
-            new.append(NewPrompt(parent.id, ids, built.messages, completions, options.answers, seed))
-        return self._database.record_prompts(generation, new, self._rng.bit_generator.state)
+    async def _next(self, stop: asyncio.Task[Any]) -> None:
+        """Wait until the oldest prompt is complete and commit it; return early on an interrupt, a solution or a fault."""
+        while not self._groups[0].task.done():
+            tasks = {group.task for group in self._groups if not group.task.done()}
+            await asyncio.wait({*tasks, stop}, return_when=asyncio.FIRST_COMPLETED)
+            for group in self._groups:
+                if group.task.done():
+                    group.task.result()
+            if self.reason() in (Reason.INTERRUPTED, Reason.SOLVED):
+                return
+        self._groups[0].task.result()
+        self._commit()
 
-    def _group_sizes(self) -> list[int]:
-        """Return the completions of each prompt: P times G, fewer when the budget ends within the generation."""
+    async def _wind_up(self, stop: asyncio.Task[Any]) -> None:
+        """At the end of a budget, complete what is under way. Otherwise record what is sampled, and drop the rest."""
+        while self._groups and self.reason() in (Reason.CANDIDATES, Reason.TOKENS, Reason.STAGNANT):
+            await self._next(stop)
+        for group in self._groups:
+            group.stop_sampling()
+        if self.reason() is not Reason.SOLVED:
+            for group in self._groups:
+                await group.task
+        while self._groups and self._groups[0].is_complete:
+            self._commit()
+
+    def _commit(self) -> None:
+        group = self._groups.popleft()
+        self._tell(self._database.commit(group.prompt))
+        self._give_edits_up()
+        self._observe(self.progress)
+
+    def _start(self, prompt: OpenPrompt, bench: Bench) -> None:
+        self._prompts = prompt.id
+        self._groups.append(Group(prompt, bench))
+
+    def _ask(self, bench: Bench) -> None:
+        """Fill the window with prompts, as far as the budget lets."""
+        while len(self._groups) < self._options.prompts:
+            size, retries = self._group_size()
+            if size == 0:
+                return
+            self._start(self._next_prompt(size, retries), bench)
+
+    def _on_solved(self, program: int) -> None:
+        """End at once, where that is the goal; otherwise the order of commits decides which program solved it."""
+        if self._options.stop_when == "solved" and self._solved is None:
+            self._solved = program
+            self._woken.set()
+
+    def _group_size(self) -> tuple[int, bool]:
+        """Return the completions of the next prompt, and whether the budget has room for their retries."""
         options = self._options
-        sizes = [options.completions] * options.prompts
+        retries = options.retry
         if options.candidates is None:
-            return sizes
-        left = -(-(options.candidates - self.progress.totals.candidates) // options.answers)
-        kept = []
-        for size in sizes:
-            if left > 0:
-                kept.append(min(size, left))
-                left -= size
-        return kept
+            return options.completions, retries
+        reserved = sum(group.reserved for group in self._groups)
+        left = options.candidates - self.progress.totals.candidates - reserved
+        size = min(options.completions, -(-left // options.answers)) if left > 0 else 0
+        return size, retries and left >= 2 * size * options.answers
 
-    async def _generation(self, opened: list[OpenPrompt], mutator: Mutator) -> None:
-        """Sample and score the missing completions of a generation's prompts, all at once."""
-        before = (self._sampling.seconds, self._scoring.seconds, time.monotonic())
-        tasks = [asyncio.create_task(self._group(prompt, mutator)) for prompt in opened]
-        stop = asyncio.create_task(self._stop.wait())
-        pending: set[asyncio.Task[Any]] = {*tasks, stop}
-        try:
-            while not all(task.done() for task in tasks):
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-                if stop in done or (self._options.stop_when == "solved" and self._solved is not None):
-                    break
-            for task in tasks:
-                if task.done():
-                    task.result()
-        finally:
-            for task in (*tasks, stop):
-                task.cancel()
-            await asyncio.gather(*tasks, stop, return_exceptions=True)
-        self._database.record_event(
-            "generation",
-            generation=opened[0].generation,
-            mutator_busy=round(self._sampling.seconds - before[0], 3),
-            scoring_busy=round(self._scoring.seconds - before[1], 3),
-            wall=round(time.monotonic() - before[2], 3),
+    def _next_prompt(self, size: int, retries: bool) -> OpenPrompt:
+        """Choose a parent, build the prompt and record it."""
+        options = self._options
+        island = self._prompts % options.population.islands
+        pool = selection.Pool(self._population.members(island), self._population.archive, options.ratios)
+        parent = self._policy(pool, self._rng)
+        others = selection.inspirations(parent, pool.members, options.inspirations)
+        fittest, diverse = selection.shown(parent, pool, options.top, options.diverse, self._rng)
+        others += [member for member in diverse if member not in others]
+        seed = int(self._rng.integers(1 << 31))
+        generation, position = divmod(self._prompts, options.prompts)
+        score = self._database.score(parent.id)
+        view = View(parent, score, fittest, others, options.answers, self._wants_edits, seed, generation + 1)
+        new = NewPrompt(
+            generation + 1,
+            position,
+            parent.id,
+            [member.id for member in (*fittest, *others)],
+            self._prompter.build(view),
+            size,
+            options.answers,
+            seed,
+            island,
+            retries,
+        )
+        return self._database.record_prompt(new, self._rng.bit_generator.state)
+
+    def _tell(self, brought: Committed) -> None:
+        """Take what a committed prompt, or a program to start from, brought."""
+        for member in brought.members:
+            if brought.prompt is None:
+                self._population.seed(member)
+            else:
+                self._population.add(member, brought.island)
+        if brought.solved and self._solved is None:
+            self._solved = brought.solved[0]
+        if brought.prompt is not None:
+            self._population.advance(brought.island, brought.candidates)
+            self._prompts = max(self._prompts, brought.prompt)
+        self._edited += brought.edited
+        self._failed_edits += brought.failed_edits
+        best = self._population.best
+        if best is not None:
+            self._patience.see(best, brought.candidates)
+            if best is not self.progress.best:
+                self.progress.best = best
+                self.progress.best_passed = int((best.scores[: self.progress.tests] >= 1).sum())
+        totals = self.progress.totals
+        self.progress.totals = Totals(
+            max(totals.generation, brought.generation),
+            totals.candidates + brought.candidates,
+            totals.unusable + brought.unusable,
+            totals.duplicates + brought.duplicates,
+            totals.completion_tokens + brought.completion_tokens,
+            totals.prompt_tokens + brought.prompt_tokens,
+            self._elapsed() if self._groups else totals.elapsed,
         )
 
-    async def _group(self, prompt: OpenPrompt, mutator: Mutator) -> None:
-        """Sample one prompt's missing completions, and record each as soon as it is scored."""
-        with self._sampling.running():
-            completions = await mutator.sample(prompt.messages, len(prompt.missing), prompt.answers, prompt.seed)
-        parent = self._database.source(prompt.parent)
-        await asyncio.gather(
-            *(
-                self._completion(prompt, position, completion, parent)
-                for position, completion in zip(prompt.missing, completions, strict=True)
-            )
-        )
-
-    def _count_edits(self, completion: Completion, answers: list[Answer]) -> None:
-        """With `auto`, give edits up when most of the first ones can't be made."""
-        if self._options.edits != "auto" or not self._wants_edits or not edits.mentions(completion.text):
+    def _give_edits_up(self) -> None:
+        """With `auto`, ask for whole programs from now on when most edits can't be made."""
+        if self._options.edits != "auto" or not self._wants_edits or self._edited < EDITS_JUDGED_AFTER:
             return
-        self._edited += len(answers)
-        self._failed_edits += sum(answer.source is None for answer in answers)
-        if self._edited >= EDITS_JUDGED_AFTER and self._failed_edits > EDITS_MAY_FAIL * self._edited:
+        if self._failed_edits > EDITS_MAY_FAIL * self._edited:
             self._wants_edits = False
             self._database.record_event(FALL_BACK, edited=self._edited, failed=self._failed_edits)
             self.progress.note = (
                 f"{self._failed_edits} of {self._edited} edits could not be made: from now on whole programs are asked for"
             )
 
-    async def _completion(self, prompt: OpenPrompt, position: int, completion: Completion, parent: str) -> None:
-        language, entry = self._problem.spec.language, self._problem.entry
-        answers = parse(completion.text, prompt.answers, language, entry, parent)
-        self._count_edits(completion, answers)
-        with self._scoring.running():
-            scores = await asyncio.gather(*(self._score(answer) for answer in answers))
-        scored = list(zip(answers, scores, strict=True))
-        mutator = self._database.mutator(completion.mutator, self._model)
-        recorded = self._database.record_completion(prompt, position, mutator, completion, scored, language, self._elapsed())
-        for row, (answer, score) in zip(recorded, scored, strict=True):
-            if answer.source is not None and score is not None and row.duplicate_of is None:
-                self._tell(row.id, answer.source, score)
-        totals = self.progress.totals
-        self.progress.totals = replace(
-            totals,
-            generation=prompt.generation,
-            candidates=totals.candidates + len(recorded),
-            unusable=totals.unusable + sum(answer.source is None for answer in answers),
-            duplicates=totals.duplicates + sum(row.duplicate_of is not None for row in recorded),
-            completion_tokens=totals.completion_tokens + completion.completion_tokens,
-            prompt_tokens=totals.prompt_tokens + completion.prompt_tokens,
-            elapsed=self._elapsed(),
-        )
-        self._observe(self.progress)
-
-    async def _score(self, answer: Answer) -> Score | None:
-        return None if answer.source is None else await self._scorer.score(answer.source)
-
-    def _tell(self, identity: int, source: str, score: Score) -> None:
-        """Add a program that ran to the population."""
-        if score.fitness is None:
-            return
-        member = Member(identity, source, score.scores, score.fitness)
-        self._population.add(member)
-        if self._population.best is member:
-            self.progress.best = member
-            self.progress.best_passed = sum(result.score >= 1 for result in score.results)
-        if score.solved and self._solved is None:
-            self._solved = identity
+    def _note_flow(self, bench: Bench, at_end: bool = False) -> None:
+        """After each generation, record how busy mutator and sandbox were since the last time."""
+        now = (bench.sampling.total(), bench.scoring.total(), time.monotonic())
+        sampling, scoring, wall = (after - before for after, before in zip(now, self._noted, strict=True))
+        self._committed += 0 if at_end else 1
+        if wall > 0 and (at_end or self._committed >= self._options.prompts):
+            self._noted, self._committed = now, 0
+            self._database.record_event(
+                "generation",
+                generation=self.progress.totals.generation,
+                mutator_busy=round(sampling, 3),
+                scoring_busy=round(scoring, 3),
+                wall=round(wall, 3),
+            )
 
     async def _confirm(self, program: int) -> bool:
         """Run the best program on the hidden tests; return whether it solves the problem for good."""
-        if not self._problem.hidden:
-            return self._solved is not None
-        source = self._database.source(program)
-        results = await self._scorer.hidden(source)
-        self._database.record_hidden(program, results)
+        results = await self._scorer.hidden(self._database.source(program))
+        if results:
+            self._database.record_hidden(program, results)
         return self._solved is not None and all(result.score >= 1 for result in results)

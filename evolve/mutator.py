@@ -16,7 +16,7 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
-from evolve.answers import parse
+from evolve.answers import Rules, parse
 from evolve.completion import Completion, Format, Message
 from evolve.errors import MutatorError
 
@@ -40,6 +40,8 @@ class OpenAIMutator:
         takes_seeds: whether requests may carry a seed.
         concurrency: requests in flight at once.
         patience: seconds for which a server that fails is asked again.
+        timeout: seconds that a request may take.
+        retries: how often a request that fails is repeated before the server counts as away.
         recover: called before each new attempt, to restart a managed server.
         api_key: for servers that want one; never stored.
         say: told when the way changes and when the server is away.
@@ -56,6 +58,8 @@ class OpenAIMutator:
         takes_seeds: bool = False,
         concurrency: int = 16,
         patience: float = 300.0,
+        timeout: float = 600.0,
+        retries: int = 2,
         recover: Callable[[], Awaitable[None]] | None = None,
         api_key: str = "none",
         say: Callable[[str], None] = print,
@@ -68,6 +72,7 @@ class OpenAIMutator:
         self._takes_seeds = takes_seeds
         self._slots = asyncio.Semaphore(concurrency)
         self._patience = patience
+        self._timeout, self._retries = timeout, retries
         self._recover = recover
         self._api_key = api_key
         self._say = say
@@ -100,8 +105,8 @@ class OpenAIMutator:
         self._client = AsyncOpenAI(
             base_url=self._base_url,
             api_key=self._api_key,
-            max_retries=2,
-            timeout=httpx2.Timeout(600.0, connect=10.0),
+            max_retries=self._retries,
+            timeout=httpx2.Timeout(self._timeout, connect=10.0),
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False),
         )
         self._http = httpx2.AsyncClient(base_url=self._base_url.removesuffix("/v1"), timeout=60, trust_env=False)
@@ -150,7 +155,7 @@ class OpenAIMutator:
             return
         for completion in completions:
             if completion.wanted > 1:
-                answers = parse(completion.text, completion.wanted, self._language)
+                answers = parse(completion.text, completion.wanted, Rules(self._language))
                 self._judged += 1
                 self._full += sum(answer.source is not None for answer in answers) == completion.wanted
         if self._judged >= AUTO_COMPLETIONS and self._full < AUTO_SHARE * self._judged:

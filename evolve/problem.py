@@ -1,352 +1,79 @@
-"""A problem folder of our own format: `problem.yaml`, `initial_program.*`, `tests.jsonl`, optional `checker.py`.
-
-The format is documented in docs/problems.md.
-"""
+"""What is searched for, as the search sees it, and the two kinds of problem folder: tests, or an evaluator."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Protocol
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-
-from evolve.errors import ProblemError, nearest
-from sandbox.base import Limits, Toolchain
-from sandbox.judge import Comparison
-
-STDIN = "stdin"
-SUFFIXES = {"python": ".py", "c": ".c", "cpp": ".cpp", "javascript": ".js", "go": ".go", "r": ".R", "rust": ".rs"}
-MAX_SOURCE = 100_000
+from evolve.errors import ProblemError
+from evolve.evaluated import EvaluatedProblem, load_evaluated
+from evolve.tested import TestedProblem, load_tested
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ComparisonSpec(_Strict):
-    """`comparison:` of problem.yaml."""
-
-    mode: Literal["exact", "tolerance", "unordered", "lines", "checker"] = "exact"
-    abs: float = Field(1e-9, ge=0)
-    rel: float = Field(1e-9, ge=0)
-
-
-class LimitsSpec(_Strict):
-    """`limits:` of problem.yaml; each is of one test."""
-
-    cpu_seconds: float = Field(2.0, gt=0, le=3600)
-    wall_seconds: float | None = Field(None, gt=0, le=36000)
-    memory_mb: int = Field(256, ge=16, le=1 << 20)
-    output_kb: int = Field(1024, ge=1, le=1 << 16)
-
-
-class ObjectiveSpec(_Strict):
-    """An extra objective, scaled to [0, 1]: `best` and less gives 1, `worst` and more gives 0."""
-
-    best: float = Field(ge=0)
-    worst: float = Field(gt=0)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ObjectiveSpec:
-        if self.worst <= self.best:
-            raise ValueError("worst must be greater than best")
-        return self
-
-
-class ObjectivesSpec(_Strict):
-    """`objectives:` of problem.yaml. Each value is multiplied by the share of visible tests passed."""
-
-    size: ObjectiveSpec | None = None
-    """Characters of the source."""
-    runtime: ObjectiveSpec | None = None
-    """CPU seconds over all visible tests."""
-
-
-class ProblemSpec(_Strict):
-    """The keys of problem.yaml."""
-
-    name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_./-]+$")
-    statement: str = Field(min_length=1)
-    entry: str = Field(min_length=1)
-    """The function that the tests call, or `stdin` for a program that reads stdin and writes stdout."""
-    language: Literal["python", "c", "cpp", "javascript", "go", "r", "rust"] = "python"
-    build: str | None = None
-    """For other languages than Python: the command that builds `program.SUFFIX`, in the program's folder."""
-    run: str | None = None
-    """For other languages than Python: the command that runs the program."""
-    comparison: ComparisonSpec = ComparisonSpec()
-    limits: LimitsSpec = LimitsSpec()
-    packages: list[str] = []
-    """Debian packages that the sandbox image gets beside Python and numpy."""
-    objectives: ObjectivesSpec = ObjectivesSpec()
-
-    @model_validator(mode="after")
-    def _commands(self) -> ProblemSpec:
-        if self.language == "python":
-            if self.build is not None or self.run is not None:
-                raise ValueError("build and run are for other languages than python")
-        elif self.run is None or not self.run.strip():
-            raise ValueError(f"a program in {self.language} needs the key run, such as `run: ./program`")
-        elif self.entry != STDIN:
-            raise ValueError(f"a program in {self.language} reads stdin and writes stdout, so entry must be stdin")
-        return self
-
-    @field_validator("comparison", mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return {"mode": value} if isinstance(value, str) else value
-
-    @field_validator("entry")
-    @classmethod
-    def _entry_name(cls, value: str) -> str:
-        if not value.isidentifier():
-            raise ValueError("must be the name of a function, or stdin")
-        return value
-
-
-class TestLine(_Strict):
-    """One line of tests.jsonl."""
-
-    __test__ = False
-
-    id: str = Field(min_length=1, max_length=100)
-    args: list[Any] | None = None
-    stdin: str | None = None
-    expected: Any
-    hidden: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """One test: its input as the sandbox takes it, and what is expected."""
-
-    __test__ = False
-
-    id: str
-    input: Any
-    """List of positional arguments, or text for stdin."""
-    expected: Any
+class Problem(Protocol):
+    """A loaded problem folder."""
 
     @property
-    def data(self) -> bytes:
-        """The input as bytes for the sandbox."""
-        return self.input.encode() if isinstance(self.input, str) else json.dumps(self.input).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A loaded problem.
-
-    Attributes:
-        path: the folder.
-        spec: problem.yaml.
-        initial: source of the initial program.
-        visible: tests that may appear in prompts, drive selection and training.
-        hidden: tests for reports and confirmation only.
-        checker: source of `checker.py`, or None.
-    """
-
-    path: Path
-    spec: ProblemSpec
-    initial: str
-    visible: tuple[Test, ...]
-    hidden: tuple[Test, ...]
-    checker: str | None = None
+    def path(self) -> Path:
+        """The folder."""
+        ...
 
     @property
     def name(self) -> str:
         """Name for people."""
-        return self.spec.name
+        ...
+
+    @property
+    def language(self) -> str:
+        """Language of the programs, such as `python`: the tag of their fences."""
+        ...
+
+    @property
+    def initial(self) -> str:
+        """Source of the initial program."""
+        ...
 
     @property
     def entry(self) -> str | None:
-        """Entry function, or None for a stdin program."""
-        return None if self.spec.entry == STDIN else self.spec.entry
+        """Function that a program must define, or None."""
+        ...
 
     @property
-    def toolchain(self) -> Toolchain | None:
-        """How programs are built and run; None for Python."""
-        spec = self.spec
-        if spec.run is None:
-            return None
-        build = tuple(shlex.split(spec.build)) if spec.build else ()
-        return Toolchain(f"program{SUFFIXES[spec.language]}", build, tuple(shlex.split(spec.run)))
-
-    @property
-    def limits(self) -> Limits:
-        """Limits of one test."""
-        spec = self.spec.limits
-        return Limits(spec.cpu_seconds, spec.wall_seconds, spec.memory_mb, spec.output_kb)
-
-    @property
-    def comparison(self) -> Comparison:
-        """How answers are compared."""
-        spec = self.spec.comparison
-        return Comparison(spec.mode, spec.abs, spec.rel)
-
-    @property
-    def objectives(self) -> tuple[str, ...]:
-        """Names of the dimensions of the score vector: the visible tests, then extra objectives."""
-        extra = [name for name in ("runtime", "size") if getattr(self.spec.objectives, name) is not None]
-        return (*(test.id for test in self.visible), *extra)
+    def dimensions(self) -> list[tuple[str, str]]:
+        """Name and kind (test, extra, metric) of the objectives that are known before any program was scored."""
+        ...
 
     @property
     def digest(self) -> str:
         """Hash of everything that decides a score."""
-        content = {
-            "spec": self.spec.model_dump(mode="json"),
-            "tests": [[test.id, test.input, test.expected] for test in (*self.visible, *self.hidden)],
-            "checker": self.checker,
-            "hidden": len(self.hidden),
-        }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        ...
 
 
-def load(path: Path) -> Problem:
-    """Load a problem folder.
+def load(path: Path, initial: str | None = None, evaluator: str | None = None, config: str | None = None) -> Problem:
+    """Load a problem folder of either kind.
+
+    Args:
+        path: the folder.
+        initial: initial program of an evaluator's folder, where it is not `initial_program.*`; relative to the folder.
+        evaluator: where it is not `evaluator.py`.
+        config: where it is not `config.yaml`.
 
     Raises:
         ProblemError: the folder is broken; the text names the file, the line or key, and what was expected.
     """
     if not path.is_dir():
-        raise ProblemError(f"{path} is not a folder. Expected a problem folder with a problem.yaml in it.")
-    spec = _load_spec(path / "problem.yaml")
-    initial = _load_initial(path, spec.language)
-    tests = _load_tests(path / "tests.jsonl", is_function=spec.entry != STDIN)
-    visible = tuple(test for test, hidden in tests if not hidden)
-    hidden = tuple(test for test, hidden in tests if hidden)
-    if not visible:
-        raise ProblemError(f"{path / 'tests.jsonl'} has no visible test; at least one without `hidden: true` is needed.")
-    checker_path = path / "checker.py"
-    wants_checker = spec.comparison.mode == "checker"
-    if wants_checker and not checker_path.is_file():
-        raise ProblemError(f"{path / 'problem.yaml'} says `comparison: checker`, but there is no checker.py beside it.")
-    if checker_path.is_file() and not wants_checker:
         raise ProblemError(
-            f"{checker_path} is there, but problem.yaml doesn't say `comparison: checker`, so nothing would call it."
+            f"{path} is not a folder. Expected a problem folder: with problem.yaml and tests.jsonl, or with evaluator.py."
         )
-    checker = _read(checker_path) if wants_checker else None
-    if checker is not None and "def check(" not in checker:
-        raise ProblemError(f"{checker_path} must define `check(input, expected, got)` and return a number in [0, 1].")
-    return Problem(path, spec, initial, visible, hidden, checker)
+    named = any(name is not None for name in (initial, evaluator, config))
+    if not named and ((path / "tests.jsonl").is_file() or not (path / "evaluator.py").is_file()):
+        if not (path / "problem.yaml").is_file() and not (path / "tests.jsonl").is_file():
+            raise ProblemError(
+                f"{path} holds neither problem.yaml with tests.jsonl nor evaluator.py. An evaluator with another name is "
+                "given by --evaluator, an initial program by --initial."
+            )
+        return load_tested(path)
+    return load_evaluated(path, initial, evaluator, config)
 
 
-def _read(path: Path) -> str:
-    if not path.is_file():
-        raise ProblemError(f"{path} is missing. A problem folder has problem.yaml, initial_program.py and tests.jsonl.")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"{path} is not UTF-8 text ({error}).") from None
-    except OSError as error:
-        raise ProblemError(f"{path} cannot be read: {error}.") from None
-
-
-def _load_spec(path: Path) -> ProblemSpec:
-    text = _read(path)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ProblemError(f"{path} is not YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise ProblemError(f"{path} must hold keys such as `name:` and `statement:`, not a {type(content).__name__}.")
-    try:
-        return ProblemSpec.model_validate(content)
-    except ValidationError as error:
-        raise ProblemError(_explain(path, error, ProblemSpec, node)) from None
-
-
-def _explain(path: Path, error: ValidationError, model: type[BaseModel], node: yaml.Node | None) -> str:
-    """Return the first error of a validation as text with file, line, key and the nearest valid name."""
-    first = error.errors()[0]
-    keys = [part for part in first["loc"] if isinstance(part, (str, int))]
-    where = f"{path}, line {_line(node, keys)}" if node is not None else str(path)
-    dotted = ".".join(map(str, keys))
-    more = f" ({error.error_count() - 1} more like it)" if error.error_count() > 1 else ""
-    if first["type"] == "extra_forbidden":
-        owner = _model_at(model, keys[:-1])
-        known = list(owner.model_fields)
-        hint = nearest(str(keys[-1]), known)
-        return f"{where}: unknown key {dotted!r}{hint} Known keys: {', '.join(known)}.{more}"
-    if first["type"] == "missing":
-        return f"{where}: the key {dotted!r} is missing.{more}"
-    came = json.dumps(first["input"], default=str)[:80]
-    return f"{where}: {dotted!r}: {first['msg'].removeprefix('Value error, ')}; came {came}.{more}"
-
-
-def _model_at(model: type[BaseModel], keys: Sequence[str | int]) -> type[BaseModel]:
-    """Return the model of a nested key."""
-    for key in keys:
-        kinds = [model.model_fields[str(key)].annotation] if str(key) in model.model_fields else []
-        kinds += list(getattr(kinds[0], "__args__", ())) if kinds else []
-        inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        model = inner[0] if inner else model
-    return model
-
-
-def _line(node: yaml.Node | None, keys: Sequence[str | int]) -> int:
-    """Return the line of the deepest of the nested keys that the file holds."""
-    line = 1
-    for key in keys:
-        if not isinstance(node, yaml.MappingNode):
-            break
-        for name, value in node.value:
-            if name.value == key:
-                line, node = name.start_mark.line + 1, value
-                break
-        else:
-            break
-    return line
-
-
-def _load_initial(path: Path, language: str) -> str:
-    expected = path / f"initial_program{SUFFIXES[language]}"
-    if not expected.is_file():
-        others = ", ".join(sorted(other.name for other in path.glob("initial_program*")))
-        found = f" Found instead: {others}." if others else ""
-        raise ProblemError(f"{expected} is missing (the language is {language}).{found}")
-    source = _read(expected).replace("\r\n", "\n")
-    if not source.strip():
-        raise ProblemError(f"{expected} is empty; the search starts from it, so it must be a program that runs.")
-    if len(source) > MAX_SOURCE:
-        raise ProblemError(f"{expected} has {len(source)} characters; at most {MAX_SOURCE} are taken.")
-    return source
-
-
-def _load_tests(path: Path, is_function: bool) -> list[tuple[Test, bool]]:
-    tests: list[tuple[Test, bool]] = []
-    seen: dict[str, int] = {}
-    for number, text in enumerate(_read(path).splitlines(), start=1):
-        if not text.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ProblemError(f"{where}: not JSON ({error}).") from None
-        if not isinstance(content, dict):
-            raise ProblemError(f'{where}: expected an object such as {{"id": "a", "args": [1], "expected": 2}}.')
-        try:
-            line = TestLine.model_validate(content)
-        except ValidationError as error:
-            raise ProblemError(_explain(path, error, TestLine, None).replace(str(path), where, 1)) from None
-        wanted, other = ("args", "stdin") if is_function else ("stdin", "args")
-        if getattr(line, wanted) is None or getattr(line, other) is not None:
-            kind = "calls a function" if is_function else "reads stdin"
-            raise ProblemError(f"{where}: the problem {kind}, so a test has {wanted!r} and no {other!r}.")
-        if not is_function and not isinstance(line.expected, str):
-            raise ProblemError(f"{where}: 'expected' of a stdin program is the text of its stdout.")
-        if line.id in seen:
-            raise ProblemError(f"{where}: the id {line.id!r} is already used in line {seen[line.id]}.")
-        seen[line.id] = number
-        tests.append((Test(line.id, getattr(line, wanted), line.expected), line.hidden))
-    if not tests:
-        raise ProblemError(f"{path} holds no test.")
-    return tests
+__all__ = ["EvaluatedProblem", "Problem", "TestedProblem", "load"]

@@ -1,6 +1,6 @@
 """Build the messages that ask for better programs: the task, the parent with its verdicts, programs that do what it can't.
 
-Hidden tests never come here. All text that a model sees stands in this file.
+Hidden tests never come here.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from evolve import templates
 from evolve.completion import Message
 from evolve.frame import Frame
 from evolve.population import Member
-from evolve.problem import Problem, Test
+from evolve.score import Score
+from evolve.tested import Test, TestedProblem
 from sandbox.base import Verdict
 from sandbox.judge import TestResult
 
@@ -20,90 +23,102 @@ SHOWN_FAILURES = 6
 SHOWN_CHARACTERS = 200
 MAX_PARENT = 6000
 
-SYSTEM = "You are an expert {language} programmer. You rewrite programs so that they pass more tests."
-ONE = "Write one improved, complete program in a single ```{language} block. {contract} Do not print tests or examples."
-MANY = (
-    "Write {m} complete programs that solve the task in {m} different ways, so that together they pass as many tests as "
-    "possible. Put each under a heading `### Solution 1` to `### Solution {m}` in its own ```{language} block. {contract}"
-)
-
-EDIT = """\
-Change the current program with edits of this form:
-
-<<<<<<< SEARCH
-lines of the current program, repeated exactly
-=======
-the lines that take their place
->>>>>>> REPLACE
-
-Each SEARCH must be found at one place in the current program. {contract}"""
-EDIT_MANY = (
-    "\n\nGive {m} different sets of edits, each of the current program, so that together they pass as many tests as "
-    "possible, under the headings `### Solution 1` to `### Solution {m}`."
-)
-KEEP = " Only the lines between the EVOLVE-BLOCK markers may change."
-
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """Messages, and where they come from."""
+class View:
+    """What a prompt is built from.
 
-    messages: list[Message]
-    parent: Member
-    inspirations: tuple[Member, ...]
-
-
-def build(
-    problem: Problem,
-    parent: Member,
-    results: Sequence[TestResult],
-    inspirations: Sequence[Member],
-    m: int,
-    as_edits: bool = False,
-) -> Prompt:
-    """Return the prompt for one parent.
-
-    Args:
-        problem: what is solved.
+    Attributes:
         parent: the program to improve.
-        results: the parent's results on the visible tests, in their order.
-        inspirations: programs that pass tests which the parent fails.
+        score: its score.
+        fittest: the best programs of its island.
+        others: programs that do what the parent can't, or that differ.
+        scores: of the programs in `fittest` and `others`, by id.
         m: answers that a completion should hold.
         as_edits: whether SEARCH/REPLACE edits of the parent are asked for, instead of whole programs.
+        seed: of the prompt, for what is random in its text.
+        generation: number of the generation.
     """
-    language = problem.spec.language
-    entry = problem.entry
-    contract = (
-        f"Each program must define the function `{entry}`." if entry else "Each program reads stdin and writes stdout."
-    )
-    passed = sum(result.verdict is Verdict.PASS for result in results)
-    parts = [
-        f"# Task\n{problem.spec.statement.strip()}",
-        f"# Current program, passes {passed} of {len(results)} tests\n{_block(language, parent.source[:MAX_PARENT])}",
-    ]
-    failures = _failures(problem, results)
-    if failures:
-        parts.append("# Tests that it fails\n" + "\n".join(failures))
-    if inspirations:
-        blocks = [_block(language, member.source[:MAX_PARENT]) for member in inspirations]
-        parts.append("# Programs that pass some of these tests\n" + "\n".join(blocks))
-    if Frame.of(parent.source).marked:
-        contract += KEEP
-    text = (EDIT if m == 1 else EDIT + EDIT_MANY) if as_edits else (ONE if m == 1 else MANY)
-    ask = text.format(m=m, language=language, contract=contract)
-    parts.append(f"# Your answer\n{ask}")
-    messages: list[Message] = [
-        {"role": "system", "content": SYSTEM.format(language=language.capitalize())},
-        {"role": "user", "content": "\n\n".join(parts)},
-    ]
-    return Prompt(messages, parent, tuple(inspirations))
+
+    parent: Member
+    score: Score
+    fittest: Sequence[Member] = ()
+    others: Sequence[Member] = ()
+    m: int = 1
+    as_edits: bool = False
+    seed: int = 0
+    generation: int = 1
 
 
-def _block(language: str, source: str) -> str:
-    return f"```{language}\n{source.rstrip()}\n```"
+class Prompter(Protocol):
+    """Asks for better programs."""
+
+    def build(self, view: View) -> list[Message]:
+        """Return the messages of a prompt: the same for the same view."""
+        ...
 
 
-def _failures(problem: Problem, results: Sequence[TestResult]) -> list[str]:
+class TestPrompter:
+    """Shows the tests that the parent fails.
+
+    Args:
+        problem: statement and tests.
+    """
+
+    __test__ = False
+
+    def __init__(self, problem: TestedProblem):
+        self._problem = problem
+
+    def build(self, view: View) -> list[Message]:
+        """See `Prompter.build`."""
+        problem, language, entry = self._problem, self._problem.language, self._problem.entry
+        contract = (
+            f"Each program must define the function `{entry}`." if entry else "Each program reads stdin and writes stdout."
+        )
+        results = view.score.results
+        passed = sum(result.verdict is Verdict.PASS for result in results)
+        parts = [
+            f"# Task\n{problem.spec.statement.strip()}",
+            f"# Current program, passes {passed} of {len(results)} tests\n{block(language, view.parent.source)}",
+        ]
+        failures = _failures(problem, results)
+        if failures:
+            parts.append("# Tests that it fails\n" + "\n".join(failures))
+        helpers = [*view.fittest, *view.others]
+        if helpers:
+            blocks = [block(language, member.source) for member in helpers]
+            parts.append("# Programs that pass some of these tests\n" + "\n".join(blocks))
+        parts.append(f"# Your answer\n{ask(view, language, contract, templates.PASS_TESTS)}")
+        system = templates.TESTS_SYSTEM.format(language=language.capitalize())
+        return [{"role": "system", "content": system}, {"role": "user", "content": "\n\n".join(parts)}]
+
+
+def ask(view: View, language: str, contract: str, goal: str) -> str:
+    """Return the end of a prompt: how many answers, of which form."""
+    if Frame.of(view.parent.source).marked:
+        contract += templates.KEEP
+    if view.as_edits:
+        text = templates.EDIT if view.m == 1 else templates.EDIT + templates.EDIT_MANY
+    else:
+        text = templates.ONE if view.m == 1 else templates.MANY
+    return text.format(m=view.m, language=language, contract=contract.strip(), goal=goal)
+
+
+def retry(messages: Sequence[Message], reply: str, reasons: Sequence[str], language: str, m: int) -> list[Message]:
+    """Return a prompt that answers a reply without a program with the reason why there is none."""
+    as_edits = "<<<<<<< SEARCH" in messages[-1]["content"]
+    form = templates.FORM_EDITS if as_edits else templates.FORM.format(m=m, language=language, s="" if m == 1 else "s")
+    text = templates.RETRY.format(reason="; ".join(dict.fromkeys(reasons)), form=form)
+    return [*messages, {"role": "assistant", "content": reply[:MAX_PARENT]}, {"role": "user", "content": text}]
+
+
+def block(language: str, source: str) -> str:
+    """Return a program in a fence, cut where it is very long."""
+    return f"```{language}\n{source[:MAX_PARENT].rstrip()}\n```"
+
+
+def _failures(problem: TestedProblem, results: Sequence[TestResult]) -> list[str]:
     """Return a line per failing test, the first of each kind of failure before its repetitions."""
     failing = [
         (test, result) for test, result in zip(problem.visible, results, strict=True) if result.verdict is not Verdict.PASS
@@ -123,19 +138,20 @@ def _failures(problem: Problem, results: Sequence[TestResult]) -> list[str]:
 
 def _failure(entry: str | None, test: Test, result: TestResult) -> str:
     if entry is not None:
-        call = f"{entry}({', '.join(_cut(repr(argument)) for argument in test.input)})"
-        expected = _cut(repr(test.expected))
+        call = f"{entry}({', '.join(cut(repr(argument)) for argument in test.input)})"
+        expected = cut(repr(test.expected))
     else:
-        call = f"stdin {_cut(json.dumps(test.input))}"
-        expected = _cut(json.dumps(test.expected))
+        call = f"stdin {cut(json.dumps(test.input))}"
+        expected = cut(json.dumps(test.expected))
     if result.verdict is Verdict.WRONG:
-        came = f"got {_cut(result.got)}"
+        came = f"got {cut(result.got)}"
     else:
         reason = result.detail.strip().splitlines()[-1:] or [""]
-        came = f"{result.verdict}: {_cut(reason[0])}".rstrip(": ")
-    error = f" (stderr: {_cut(result.stderr.strip().splitlines()[-1])})" if entry is None and result.stderr.strip() else ""
+        came = f"{result.verdict}: {cut(reason[0])}".rstrip(": ")
+    error = f" (stderr: {cut(result.stderr.strip().splitlines()[-1])})" if entry is None and result.stderr.strip() else ""
     return f"- {call}: expected {expected}, {came}{error}"
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return a value cut for a prompt."""
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."

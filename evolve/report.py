@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Engine, Row, func, select
 
 from evolve import schema as s
 from evolve.connection import FILE, connect, errors
-from evolve.database import totals
 from evolve.errors import BadInput
+from evolve.history import totals
 from sandbox.base import Verdict
 
 BETTER = (s.program.c.solved.desc(), s.program.c.fitness.desc(), func.length(s.source.c.text), s.program.c.id)

@@ -39,6 +39,10 @@ run = Table(
     Column("elapsed", Float, nullable=False, default=0.0, doc="seconds that the search ran, over all resumes"),
     Column("created", Float, nullable=False, doc="seconds since 1970"),
     Column("version", Text, nullable=False, doc="of the software"),
+    Column(
+        "committed", Integer, nullable=False, default=0, doc="id of the last prompt whose programs joined the population"
+    ),
+    Column("legacy_prompts", Integer, nullable=False, default=0, doc="prompts whose rows have ids in order of arrival"),
 )
 
 objective = Table(
@@ -46,7 +50,7 @@ objective = Table(
     metadata,
     Column("id", Integer, primary_key=True, doc="position in score vectors, from 0"),
     Column("name", Text, nullable=False, unique=True),
-    Column("kind", String(10), nullable=False, doc="test or extra"),
+    Column("kind", String(10), nullable=False, doc="test, extra or metric"),
 )
 
 mutator = Table(
@@ -72,6 +76,8 @@ prompt = Table(
     Column("completions", Integer, nullable=False, doc="how many are wanted (G)"),
     Column("answers", Integer, nullable=False, doc="how many each should hold (m)"),
     Column("seed", Integer, nullable=False),
+    Column("island", Integer, nullable=False, default=0),
+    Column("retries", Boolean, nullable=False, default=False, doc="a reply without a program is asked for once more"),
     UniqueConstraint("generation", "position"),
 )
 
@@ -80,7 +86,7 @@ completion = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("prompt_id", ForeignKey("prompt.id"), nullable=False),
-    Column("position", Integer, nullable=False, doc="within the prompt's group, from 0"),
+    Column("position", Integer, nullable=False, doc="within the prompt's group, from 0; retries after them"),
     Column("mutator_id", ForeignKey("mutator.id"), nullable=False),
     Column("text", Text, nullable=False),
     Column("format", String(10), nullable=False, doc="plain or scaffold"),
@@ -100,6 +106,12 @@ completion = Table(
         doc="false at tokens that the client wrote; null when all were sampled",
     ),
     Column("created", Float, nullable=False),
+    Column("edits", Boolean, nullable=False, default=False, doc="the reply holds SEARCH/REPLACE edits"),
+    Column(
+        "retry_of",
+        ForeignKey("completion.id", name="fk_completion_retry"),
+        doc="the completion without a program whose error this answers",
+    ),
     UniqueConstraint("prompt_id", "position"),
 )
 
@@ -122,18 +134,20 @@ program = Table(
     Column("fingerprint", String(64), doc="equal for twins"),
     Column("status", String(10), nullable=False, doc="scored, failed (could not run) or unusable (no program)"),
     Column("reason", Text, nullable=False, default="", doc="why unusable"),
-    Column("duplicate_of", ForeignKey("program.id"), doc="the twin whose scores these are"),
-    Column("fitness", Float, doc="mean of the scores; null unless scored"),
+    Column("duplicate_of", ForeignKey("program.id"), doc="the oldest twin; known when the prompt is committed"),
+    Column("fitness", Float, doc="mean of the scores or an evaluator's; null unless scored"),
     Column("solved", Boolean, nullable=False, default=False, doc="every visible test passes"),
-    Column("scores", JSON(none_as_null=True), doc="one number per objective"),
-    Column("verdicts", JSON(none_as_null=True), doc="one per visible test"),
-    Column("results", JSON(none_as_null=True), doc="per visible test: got, detail, stderr, cpu_seconds, loaded"),
+    Column("scores", JSON(none_as_null=True), doc="one number per objective, null where it has none"),
+    Column("verdicts", JSON(none_as_null=True), doc="one per visible test, or one of an evaluation"),
+    Column("results", JSON(none_as_null=True), doc="per verdict: got, detail, stderr, cpu_seconds, loaded"),
+    Column("metrics", JSON(none_as_null=True), doc="what an evaluator returned; null with tests"),
+    Column("artifacts", JSON(none_as_null=True), doc="texts of an evaluator; null with tests"),
     Column("level", String(30), doc="isolation of the sandbox"),
     Column("hidden_verdicts", JSON(none_as_null=True), doc="null until the hidden tests were run"),
     Column("hidden_scores", JSON(none_as_null=True)),
     Column("created", Float, nullable=False),
     Index("ix_program_fitness", "fitness"),
-    Index("ix_program_fingerprint", "fingerprint", "duplicate_of"),
+    Index("ix_program_fingerprint", "fingerprint", "id"),
 )
 
 event = Table(

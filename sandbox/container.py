@@ -52,6 +52,8 @@ class Recipe:
         root: the supervisor is root, to give each program a user of its own.
         reuse: a container serves one program after the other; needs `root`.
         runtime: name of an OCI runtime of the engine, such as `runsc`; None for its default.
+        cores: CPU cores.
+        network: the container is on the engine's bridge, and its programs may open sockets.
     """
 
     image: str
@@ -61,17 +63,19 @@ class Recipe:
     root: bool = False
     reuse: bool = False
     runtime: str | None = None
+    cores: float = 1.0
+    network: bool = False
 
 
 def host_config(client: docker.APIClient, recipe: Recipe) -> dict[str, Any]:
-    """Return Docker's HostConfig of a sandbox: no network, no capability, nothing writable but a small /tmp.
+    """Return Docker's HostConfig of a sandbox: no network unless asked for, no capability, only a small /tmp to write to.
 
     A supervisor that is root keeps what it needs to change users, to kill them and to empty /tmp. gVisor counts its own
     threads as processes.
     """
     memory = (recipe.limits.memory_mb + SUPERVISOR_MB) << 20
     config: dict[str, Any] = client.create_host_config(
-        network_mode="none",
+        network_mode="bridge" if recipe.network else "none",
         read_only=True,
         cap_drop=["ALL"],
         cap_add=["SETUID", "SETGID", "KILL", "DAC_OVERRIDE"] if recipe.root else [],
@@ -79,7 +83,7 @@ def host_config(client: docker.APIClient, recipe: Recipe) -> dict[str, Any]:
         pids_limit=1024 if recipe.runtime else 64,
         mem_limit=memory,
         memswap_limit=memory,
-        nano_cpus=1_000_000_000,
+        nano_cpus=int(recipe.cores * 1e9),
         ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"),
         tmpfs={"/tmp": f"{'exec,size=96m' if recipe.builds else 'noexec,size=16m'},nosuid,nodev"},
@@ -114,11 +118,18 @@ class Container:
         """
         created = client.create_container(
             recipe.image,
-            command=["python3", "-I", RUNNER, *(["reuse"] if recipe.reuse else [])],
+            command=[
+                "python3",
+                "-I",
+                RUNNER,
+                *(["reuse"] if recipe.reuse else []),
+                *(["network"] if recipe.network else []),
+            ],
             user="0:0" if recipe.root else "65534:65534",
             stdin_open=True,
             detach=False,
-            network_disabled=recipe.runtime is None,  # gVisor insists on a network namespace, if an empty one
+            network_disabled=recipe.runtime is None
+            and not recipe.network,  # gVisor insists on a network namespace, if an empty one
             working_dir="/tmp",
             environment=ENVIRONMENT,
             labels=recipe.labels,

@@ -34,11 +34,12 @@ from sandbox.pool import PooledSandbox
 class DockerBackend:
     """Starts containers of one recipe; see `DockerSandbox`."""
 
-    gaps: frozenset[str] = frozenset()
     faults: tuple[type[Exception], ...] = (*EngineErrors, SandboxError)
 
     def __init__(self, base_url: str, recipe: Recipe, size: int):
-        self.level = f"docker-{recipe.runtime or ('reuse' if recipe.reuse else 'oneshot')}"
+        kind = recipe.runtime or ("reuse" if recipe.reuse else "oneshot")
+        self.level = f"docker-{kind}{'-network' if recipe.network else ''}"
+        self.gaps: frozenset[str] = frozenset({"connect"}) if recipe.network else frozenset()
         self.reuse = recipe.reuse
         self.fatal = frozenset({"memory", "fork"}) if recipe.runtime == GVISOR else frozenset()
         self._base_url = base_url
@@ -89,6 +90,8 @@ class DockerSandbox(PooledSandbox):
         builds: whether programs are built (`Toolchain.build`): a larger /tmp that files may be executed from.
         reuse: whether a container serves one candidate after the other.
         runtime: an OCI runtime that the engine knows, such as `runsc`.
+        cores: CPU cores of each container.
+        network: whether programs may use the engine's bridge network; the level says so.
     """
 
     def __init__(
@@ -102,8 +105,10 @@ class DockerSandbox(PooledSandbox):
         builds: bool = False,
         reuse: bool = False,
         runtime: str | None = None,
+        cores: float = 1.0,
+        network: bool = False,
     ):
         labels = {OWNER_LABEL: owner_label(), RUN_LABEL: run}
-        recipe = Recipe(image, limits, labels, builds, reuse or runtime is not None, reuse, runtime)
+        recipe = Recipe(image, limits, labels, builds, reuse or runtime is not None, reuse, runtime, cores, network)
         backend = DockerBackend(base_url, recipe, size)
         super().__init__(backend, limits, size, limits.memory_mb + SUPERVISOR_MB, patience)

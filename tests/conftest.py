@@ -9,7 +9,7 @@ from typing import Any
 import docker
 import pytest
 
-from evolve.compose import engine
+from evolve.sandboxes import engine
 from sandbox.image.build import ensure_image
 
 ROOT = Path(__file__).parent.parent

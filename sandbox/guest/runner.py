@@ -19,7 +19,7 @@ def main() -> int:
     sys.path.insert(0, os.path.dirname(MARKER))  # `-I` keeps a script's own folder out
     serve = importlib.import_module("guest.supervisor").serve
     del sys.path[0]
-    return int(serve(MARKER, reuse="reuse" in sys.argv[1:]))
+    return int(serve(MARKER, reuse="reuse" in sys.argv[1:], network="network" in sys.argv[1:]))
 
 
 if __name__ == "__main__":

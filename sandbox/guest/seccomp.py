@@ -40,8 +40,11 @@ class Filter(ctypes.Structure):
     _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def build_filter() -> Filter:
-    """Return a seccomp BPF program: deny `DENIED`, new namespaces, limits of other processes, sockets but AF_UNIX."""
+def build_filter(network: bool = False) -> Filter:
+    """Return a seccomp BPF program: deny `DENIED`, new namespaces, limits of other processes, sockets but AF_UNIX.
+
+    With `network`, sockets are left to the network that the sandbox has.
+    """
     machine = os.uname().machine
     column = {"x86_64": 0, "aarch64": 1}.get(machine)
     if column is None:
@@ -63,8 +66,13 @@ def build_filter() -> Filter:
     program += [  # prlimit64 is for the caller itself only (pid 0), which may only lower its limits
         statement(jeq, PRLIMIT[column], 0, 4), statement(load, 16), statement(jeq, 0, 1, 0),
         statement(ret, deny | errno.EPERM), statement(ret, allow),
-        statement(jeq, SOCKET[column], 0, 4), statement(load, 16), statement(jeq, AF_UNIX, 1, 0),
-        statement(ret, deny | errno.EACCES), statement(ret, allow),
+    ]  # fmt: skip
+    if not network:
+        program += [
+            statement(jeq, SOCKET[column], 0, 4), statement(load, 16), statement(jeq, AF_UNIX, 1, 0),
+            statement(ret, deny | errno.EACCES), statement(ret, allow),
+        ]  # fmt: skip
+    program += [
         statement(jeq, CLONE[column], 0, 3), statement(load, 16), statement(jset, NAMESPACES, 0, 1),
         statement(ret, deny | errno.EPERM), statement(ret, allow),
     ]  # fmt: skip

@@ -318,10 +318,10 @@ def in_nursery(machine: Machine, user: int) -> bool:
     return status in (CLEAN, USED_NUMPY) and machine.clean_scratch()
 
 
-def serve(marker: str, reuse: bool) -> int:
+def serve(marker: str, reuse: bool, network: bool = False) -> int:
     """Serve one program, or with `reuse` one after the other, until the host hangs up or something resisted cleaning.
 
-    As root, programs run as users of their own; `reuse` needs that.
+    As root, programs run as users of their own; `reuse` needs that. With `network` sockets of every family may be opened.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # PID 1 is immune to what it does not handle
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the nursery is not: a child may end without reading its input
@@ -331,7 +331,7 @@ def serve(marker: str, reuse: bool) -> int:
     machine = Machine(marker)
     if not machine.is_sandbox:
         return 2
-    install_filter(build_filter())
+    install_filter(build_filter(network))
     gc.freeze()  # a child's collections leave these pages shared
     machine.frames.send({"ready": 1})
     if not reuse:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evolve.answers import MAX_PROGRAM, fingerprint, parse
+from evolve.answers import MAX_PROGRAM, Rules, fingerprint, parse
 
 F = "def f(x):\n    return x"
 G = "def f(x):\n    return 2 * x"
@@ -44,7 +44,7 @@ REPLIES = {
 @pytest.mark.parametrize("kind", REPLIES)
 def test_replies(kind):
     text, expected = REPLIES[kind]
-    answers = parse(text, 2, "python", "f")
+    answers = parse(text, 2, Rules(entry="f"))
     if expected is None:
         assert len(answers) == 1
         assert answers[0].source is None
@@ -55,13 +55,13 @@ def test_replies(kind):
 
 def test_other_languages_have_their_own_tags():
     text = "```python\nx\n```\n```c++\nint main() {}\n```\n```js\n1\n```"
-    assert [answer.source for answer in parse(text, 3, "cpp")] == ["int main() {}\n"]
-    assert [answer.source for answer in parse(text, 3, "javascript")] == ["1\n"]
+    assert [answer.source for answer in parse(text, 3, Rules("cpp"))] == ["int main() {}\n"]
+    assert [answer.source for answer in parse(text, 3, Rules("javascript"))] == ["1\n"]
 
 
 @given(st.text())
 def test_any_text_gives_at_least_one_answer(text):
-    assert 1 <= len(parse(text, 3, "python", "f")) <= 3
+    assert 1 <= len(parse(text, 3, Rules(entry="f"))) <= 3
 
 
 def test_twins_differ_only_in_layout_comments_and_docstrings():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evolve.answers import parse
+from evolve.answers import Rules, parse
 from evolve.frame import Frame
 
 PARENT = """\
@@ -91,7 +91,7 @@ REPLIES = {
 @pytest.mark.parametrize("name", REPLIES)
 def test_replies(name):
     reply, expected = REPLIES[name]
-    (answer,) = parse(reply, 1, "python", "f", PARENT)
+    (answer,) = parse(reply, 1, Rules(entry="f"), PARENT)
     if expected.endswith("\n"):
         assert answer.source == expected, answer.reason
     else:
@@ -105,9 +105,9 @@ def test_there_are_enough_of_them():
 
 def test_several_answers_under_headings():
     reply = f"### Solution 1\n{PLAIN}\n### Solution 2\n{edit('nowhere', 'x')}\n## Solution 3: shorter\n{edit('y = x + 1', 'y = 3')}"
-    first, second, third = parse(reply, 3, "python", "f", PARENT)
+    first, second, third = parse(reply, 3, Rules(entry="f"), PARENT)
     assert (first.source, second.source, third.source) == (RIGHT, None, PARENT.replace("x + 1", "3"))
-    assert len(parse(reply, 2, "python", "f", PARENT)) == 2
+    assert len(parse(reply, 2, Rules(entry="f"), PARENT)) == 2
 
 
 MARKED = """\
@@ -123,11 +123,11 @@ def run():  # fixed
 
 
 def test_edits_stay_inside_the_block():
-    (inside,) = parse(edit("    return x", "    return 2 * x"), 1, "python", "f", MARKED)
+    (inside,) = parse(edit("    return x", "    return 2 * x"), 1, Rules(entry="f"), MARKED)
     assert inside.source == MARKED.replace("return x", "return 2 * x")
-    (outside,) = parse(edit("    return f(3)", "    return 999"), 1, "python", "f", MARKED)
+    (outside,) = parse(edit("    return f(3)", "    return 999"), 1, Rules(entry="f"), MARKED)
     assert (outside.source, "outside the EVOLVE-BLOCK" in outside.reason) == (None, True)
-    (across,) = parse(edit("    return x\n# EVOLVE-BLOCK-END", "    return 9"), 1, "python", "f", MARKED)
+    (across,) = parse(edit("    return x\n# EVOLVE-BLOCK-END", "    return 9"), 1, Rules(entry="f"), MARKED)
     assert across.source is None
 
 
@@ -147,7 +147,7 @@ WHOLE = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_programs_change_the_block_only(name):
     program, expected = WHOLE[name]
-    (answer,) = parse(f"```python\n{program}\n```", 1, "python", "f", MARKED)
+    (answer,) = parse(f"```python\n{program}\n```", 1, Rules(entry="f"), MARKED)
     assert answer.source == expected, answer.reason
 
 
@@ -170,7 +170,7 @@ TEXTS = st.lists(LINES, min_size=1, max_size=8).map("\n".join)
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3), st.booleans(), TEXTS)
 def test_nothing_outside_the_blocks_ever_changes(edits, as_edits, whole):
     reply = "\n".join(edit(*pair) for pair in edits) if as_edits else f"```python\n{whole}\n```"
-    for answer in parse(reply, 1, "python", None, TWO_BLOCKS):
+    for answer in parse(reply, 1, Rules(), TWO_BLOCKS):
         if answer.source is not None:
             assert Frame.of(answer.source).fixed == Frame.of(TWO_BLOCKS).fixed
 
@@ -183,7 +183,7 @@ def test_nothing_outside_the_blocks_changes_in_200_random_edits():
         at = rng.randrange(len(lines))
         search = lines[at : at + rng.randint(1, 3)]
         replace = rng.choices([*lines, "# EVOLVE-BLOCK-END", "evil = 1"], k=rng.randint(0, 4))
-        (answer,) = parse(edit("\n".join(search), "\n".join(replace)), 1, "python", None, TWO_BLOCKS)
+        (answer,) = parse(edit("\n".join(search), "\n".join(replace)), 1, Rules(), TWO_BLOCKS)
         if answer.source is not None:
             applied += 1
             assert Frame.of(answer.source).fixed == Frame.of(TWO_BLOCKS).fixed

@@ -9,7 +9,7 @@ import pytest
 
 from evolve import humaneval
 from evolve import problem as problems
-from evolve.scoring import Scorer
+from evolve.grading import TestGrader
 from sandbox.base import Limits
 from sandbox.docker import DockerSandbox
 from sandbox.inprocess import InProcessSandbox
@@ -72,9 +72,9 @@ async def test_references_pass_all_tests_and_empty_functions_fail(tmp_path, dock
             problem = problems.load(folder)
             everything = replace(problem, visible=problem.visible + problem.hidden, hidden=())
             broken = task["prompt"] + f"    pass\n\ndef {task['entry_point']}(*args):\n    return 'broken'\n"
-            if not (await Scorer(everything, sandbox).score(humaneval.reference(task))).solved:
+            if not (await TestGrader(everything, sandbox).score(humaneval.reference(task))).solved:
                 failing.append(identity)
-            scorer = Scorer(problem, sandbox)
+            scorer = TestGrader(problem, sandbox)
             if (await scorer.score(problem.initial)).solved or (await scorer.score(broken)).solved:
                 fooled.append(identity)
 

@@ -11,7 +11,9 @@ from sqlalchemy import event
 from evolve import problem as problems
 from evolve.database import Database
 from evolve.errors import BadInput, DatabaseError, MutatorError
+from evolve.grading import TestGrader
 from evolve.loop import Options, Reason, Search
+from evolve.prompt import TestPrompter
 from evolve.report import Report
 from evolve.scoring import Scorer
 from evolve.scripted import ScriptedMutator
@@ -41,14 +43,17 @@ class Run:
     async def go(self, mutator, **changes):
         database = Database.open(self.folder)
         try:
-            scorer = Scorer(self.problem, self.sandbox, database.known)
-            options = Options(**asdict(self.options) | changes)
-            self.search = Search(self.problem, options, database, scorer, "scripted")
+            options = Options.restored(asdict(self.options) | changes)
+            self.search = self.search_on(database, options)
             await self.search.begin()
             await self.search.run(mutator)
             return await self.search.finish()
         finally:
             database.close()
+
+    def search_on(self, database, options):
+        scorer = Scorer(TestGrader(self.problem, self.sandbox), self.problem.language, database.known)
+        return Search(self.problem, options, database, scorer, TestPrompter(self.problem), "scripted")
 
     def sql(self, query):
         connection = sqlite3.connect(self.folder / "run.sqlite")
@@ -131,7 +136,7 @@ async def test_a_budget_of_candidates_is_not_overshot_by_more_than_one_completio
 
 
 async def test_interrupt_keeps_what_is_recorded_and_resume_completes_the_groups(tmp_path, problem_folder):
-    run = Run(tmp_path / "run", problem_folder, candidates=40)
+    run = Run(tmp_path / "run", problem_folder, candidates=40, retry=False)
 
     class Slow(ScriptedMutator):
         async def sample(self, messages, n, m, seed):
@@ -147,7 +152,7 @@ async def test_interrupt_keeps_what_is_recorded_and_resume_completes_the_groups(
     missing = run.sql("select count(*) from prompt where id not in (select prompt_id from completion)")[0][0]
     assert missing > 0
     assert (await run.go(ScriptedMutator(REPLIES))).reason is Reason.CANDIDATES
-    assert run.sql("select id, text from completion order by id")[: len(before)] == before
+    assert set(before) <= set(run.sql("select id, text from completion"))
     assert run.sql("select completions - (select count(*) from completion where prompt_id = prompt.id) from prompt where "
                    "generation < (select max(generation) from prompt)") == [(0,)] * (
         run.sql("select count(*) from prompt where generation < (select max(generation) from prompt)")[0][0])  # fmt: skip
@@ -227,8 +232,7 @@ async def test_a_full_disk_is_an_error_that_keeps_what_is_recorded(tmp_path, pro
         connection.execute(f"pragma max_page_count = {pages + 20}")
 
     database._engine.dispose()  # the listener is for new connections
-    scorer = Scorer(run.problem, run.sandbox, database.known)
-    search = Search(run.problem, run.options, database, scorer, "scripted")
+    search = run.search_on(database, run.options)
     await search.begin()
     with pytest.raises(DatabaseError, match=r"full.*evolve resume"):
         await search.run(ScriptedMutator(["no idea " * 2000]))
@@ -278,7 +282,7 @@ async def test_edits_of_the_parent_are_asked_for_and_made(tmp_path, problem_fold
 
 
 async def test_edits_are_given_up_when_they_fail_too_often(tmp_path, problem_folder):
-    run = Run(tmp_path / "run", problem_folder, edits="auto", answers=1, prompts=4, completions=4, candidates=48)
+    run = Run(tmp_path / "run", problem_folder, edits="auto", answers=1, prompts=4, completions=4, candidates=48, retry=False)
 
     def script(messages, number):
         return change("not there", "x") if "<<<<<<< SEARCH" in messages[-1]["content"] else block("x + 1")
@@ -286,11 +290,11 @@ async def test_edits_are_given_up_when_they_fail_too_often(tmp_path, problem_fol
     mutator = ScriptedMutator(script)
     await run.go(mutator, candidates=32)
     asked = ["<<<<<<< SEARCH" in messages[-1]["content"] for messages in mutator.prompts]
-    assert asked == [True] * 4 + [False] * 4
+    assert asked == [True] * 7 + [False]  # the fourth prompt is committed before the eighth is built
     report = Report(run.folder)
     unusable = report.cost()["unusable_per_mutator"]
     report.close()
-    assert unusable == {"scripted": {"answers": 32, "unusable": 16, "reasons": {"SEARCH is not in the program": 16}}}
+    assert unusable == {"scripted": {"answers": 32, "unusable": 28, "reasons": {"SEARCH is not in the program": 28}}}
     assert run.sql("select data from event where kind = 'edits-given-up'") == [('{"edited": 16, "failed": 16}',)]
     await run.go(mutator)  # a resumed run remembers
     assert not any("<<<<<<< SEARCH" in messages[-1]["content"] for messages in mutator.prompts[8:])

@@ -5,6 +5,7 @@ import numpy as np
 from evolve import problem as problems
 from evolve import prompt
 from evolve.population import Member
+from evolve.score import Score
 from sandbox.base import Verdict
 from sandbox.judge import TestResult
 from tests.conftest import write_problem
@@ -14,7 +15,9 @@ def built(folder, m=2, inspirations=(), **result):
     problem = problems.load(folder)
     parent = Member(1, problem.initial, np.array([1.0, 0, 0]), 1 / 3)
     results = [TestResult(Verdict.PASS, 1.0, "2"), TestResult(Verdict.WRONG, 0.0, "2"), TestResult(**result)]
-    return prompt.build(problem, parent, results, inspirations, m).messages[1]["content"]
+    score = Score(tuple(results), parent.scores, True, "test", parent.fitness, False)
+    view = prompt.View(parent, score, others=inspirations, m=m)
+    return prompt.TestPrompter(problem).build(view)[1]["content"]
 
 
 def test_failures_are_shown_with_input_expected_and_got(problem_folder):

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evolve.population import Member, Population
-from evolve.selection import POLICIES, best, initial, inspirations, lexicase
+from evolve.population import Member, Population, Shape
+from evolve.selection import POLICIES, Pool, best, initial, inspirations, lexicase
 
 
 def member(identity, scores, source="x"):
@@ -20,21 +20,23 @@ score_lists = st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=6, max_siz
 def test_the_archive_keeps_every_signature_and_the_best(lists):
     population = Population()
     members = [member(i + 1, scores) for i, scores in enumerate(lists)]
-    for one in members:
+    population.seed(members[0])
+    for one in members[1:]:
         population.add(one)
-    assert {one.cell for one in population} == {one.cell for one in members}
+    assert {one.signature for one in population.islands[0]} == {one.signature for one in members}
     assert population.best.fitness == max(one.fitness for one in members)
 
 
 @given(score_lists, st.integers(1, 5))
 def test_the_archive_is_bounded_and_keeps_the_best_and_the_initial(lists, capacity):
-    population = Population(capacity)
+    population = Population(Shape(capacity=capacity))
     members = [member(i + 1, scores) for i, scores in enumerate(lists)]
-    for one in members:
+    population.seed(members[0])
+    for one in members[1:]:
         population.add(one)
     assert len(population) <= capacity
-    assert members[0] in population.members
-    assert max(one.fitness for one in population) == max(one.fitness for one in members)
+    assert members[0] in population.members()
+    assert max(one.fitness for one in population.islands[0]) == max(one.fitness for one in members)
 
 
 def test_a_cell_prefers_fitness_then_the_shorter_then_the_older():
@@ -49,13 +51,15 @@ def test_a_cell_prefers_fitness_then_the_shorter_then_the_older():
 def test_policies_are_pure_and_seeded(lists, seed):
     members = [member(i + 1, scores) for i, scores in enumerate(lists)]
     for policy in POLICIES.values():
-        assert policy(members, np.random.default_rng(seed)) is policy(members, np.random.default_rng(seed))
+        assert policy(Pool(members, members), np.random.default_rng(seed)) is policy(
+            Pool(members, members), np.random.default_rng(seed)
+        )
 
 
 def test_lexicase_prefers_specialists_that_fitness_would_drop():
     generalist, specialist, nobody = member(1, [1, 1, 1, 0]), member(2, [0, 0, 0, 1]), member(3, [0, 0, 0, 0])
     rng = np.random.default_rng(0)
-    chosen = [lexicase([generalist, specialist, nobody], rng).id for _ in range(300)]
+    chosen = [lexicase(Pool([generalist, specialist, nobody]), rng).id for _ in range(300)]
     assert 40 < chosen.count(2) < 260
     assert chosen.count(3) == 0
 
@@ -63,8 +67,8 @@ def test_lexicase_prefers_specialists_that_fitness_would_drop():
 def test_best_and_initial():
     members = [member(1, [0, 0]), member(2, [1, 0]), member(3, [1, 0], "")]
     rng = np.random.default_rng(0)
-    assert best(members, rng).id == 3
-    assert initial(members, rng).id == 1
+    assert best(Pool(members), rng).id == 3
+    assert initial(Pool(members), rng).id == 1
 
 
 def test_inspirations_pass_what_the_parent_fails():

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from evolve.compose import engine
+from evolve.sandboxes import engine
 from sandbox.base import EngineUnavailable, Limits, Program
 from sandbox.docker import DockerSandbox
 

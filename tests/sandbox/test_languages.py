@@ -4,7 +4,7 @@ import docker
 import pytest
 
 from evolve import problem as problems
-from evolve.scoring import Scorer
+from evolve.grading import TestGrader
 from sandbox.base import Limits, Program, Toolchain, Verdict
 from sandbox.docker import DockerSandbox
 from sandbox.image.build import ensure_image
@@ -92,5 +92,5 @@ async def test_a_problem_in_cpp(docker_url, tools, tmp_path):
     files = {"initial_program.cpp": CPP_MAIN % "if (x == 2) x = 7;"}
     problem = problems.load(write_problem(tmp_path / "p", spec=spec, tests=tests, files=files))
     async with DockerSandbox(docker_url, tools, problem.limits, builds=True) as sandbox:
-        score = await Scorer(problem, sandbox).score(problem.initial)
+        score = await TestGrader(problem, sandbox).score(problem.initial)
     assert [result.verdict for result in score.results] == [Verdict.PASS, Verdict.WRONG]

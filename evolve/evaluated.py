@@ -1,0 +1,290 @@
+"""A problem folder of OpenEvolve's: `initial_program.*`, `evaluator.py`, optional `config.yaml`, taken unmodified.
+
+A `problem.yaml` of ours beside the evaluator may add what OpenEvolve has no key for. The format is documented in
+docs/openevolve.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from evolve.errors import ProblemError
+from evolve.foreign import ForeignConfig, read_config
+from evolve.strict import Strict, load_yaml, read_text
+from sandbox.base import Limits
+
+LANGUAGES = {
+    ".py": "python", ".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".js": "javascript", ".go": "go", ".r": "r",
+    ".rs": "rust", ".java": "java", ".sh": "bash", ".jl": "julia", ".rb": "ruby", ".txt": "text", ".md": "markdown",
+}  # fmt: skip
+COMPILERS = {
+    "c": ("gcc", "libc6-dev"), "cpp": ("g++",), "javascript": ("nodejs",), "go": ("golang-go",), "r": ("r-base-core",),
+    "rust": ("rustc",), "java": ("default-jdk-headless",), "julia": ("julia",), "ruby": ("ruby",),
+}  # fmt: skip
+"""Debian packages that an evaluator needs to run candidates in a language other than Python."""
+
+MAX_FILES_MB = 32
+MEMORY_MB = 1024
+SKIPPED = {"__pycache__", "openevolve_output", "node_modules", "runs"}
+BUILT_IN = {"complexity", "diversity", "score"}
+"""Feature dimensions that need no metric."""
+
+
+class Objective(Strict):
+    """An entry of `objectives:` in the problem.yaml beside an evaluator."""
+
+    direction: Literal["max", "min"] = "max"
+    scale: tuple[float, float] | None = None
+    """Values that map to 0 and 1, for training and scalarised selection; without it, the rank among valid programs."""
+    bounds: tuple[float, float] | None = None
+    """Values outside make the evaluation invalid."""
+
+    @field_validator("scale", "bounds", mode="before")
+    @classmethod
+    def _pair(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple)) or len(value) != 2 or isinstance(value[0], str) or not value[0] < value[1]:
+            raise ValueError("must be two numbers, the lower one first")
+        return (float(value[0]), float(value[1]))
+
+
+class EvaluatedLimits(Strict):
+    """`limits:` in the problem.yaml beside an evaluator."""
+
+    memory_mb: int = Field(MEMORY_MB, ge=64, le=1 << 20)
+
+
+class EvaluatedSpec(Strict):
+    """The keys of a problem.yaml beside an evaluator."""
+
+    name: str | None = Field(None, min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_./-]+$")
+    statement: str | None = None
+    objectives: dict[str, Objective] = Field(default_factory=dict)
+    packages: list[str] = Field(default_factory=list)
+    trust: Literal["separated", "shared_process"] = "separated"
+    limits: EvaluatedLimits = EvaluatedLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedProblem:
+    """A loaded folder with an evaluator.
+
+    Attributes:
+        path: the folder.
+        name: for people.
+        language: of the programs.
+        suffix: of the file that the evaluator gets.
+        initial: source of the initial program.
+        evaluator: path of the evaluator, relative to its own folder.
+        files: of the evaluator's folder, by relative path.
+        config: the config, honoured and ignored keys.
+        spec: the problem.yaml beside it.
+        requirements: content of a requirements.txt.
+    """
+
+    path: Path
+    name: str
+    language: str
+    suffix: str
+    initial: str
+    evaluator: str
+    files: Mapping[str, bytes] = field(repr=False)
+    config: ForeignConfig
+    spec: EvaluatedSpec
+    requirements: str | None = None
+
+    @property
+    def entry(self) -> None:
+        """See `Problem`: an evaluator says itself what is missing."""
+        return
+
+    @property
+    def statement(self) -> str:
+        """The task in words: problem.yaml's, else the system message of the config."""
+        return self.spec.statement or self.config.statement
+
+    @property
+    def dimensions(self) -> list[tuple[str, str]]:
+        """See `Problem`: the named ones; others come with the first metrics."""
+        return [(name, "metric") for name in self.spec.objectives]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Feature dimensions of the MAP-Elites grid."""
+        return tuple(str(name) for name in self.config.words("database.feature_dimensions"))
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of one evaluation."""
+        seconds = self.config.number("evaluator.timeout", 0.1)
+        given = self.config.get("evaluator.memory_limit_mb")
+        memory = self.spec.limits.memory_mb if given is None else self.config.whole("evaluator.memory_limit_mb", 16)
+        return Limits(cpu_seconds=seconds, wall_seconds=seconds, memory_mb=memory, output_kb=8192)
+
+    @property
+    def cores(self) -> float:
+        """CPU cores that an evaluation may use."""
+        return 1.0 if self.config.get("evaluator.cpu_limit") is None else self.config.number("evaluator.cpu_limit", 0.01)
+
+    @property
+    def thresholds(self) -> list[float] | None:
+        """Thresholds of the stages, or None when there are none."""
+        if not self.config.flag("evaluator.cascade_evaluation"):
+            return None
+        return [float(value) for value in self.config.words("evaluator.cascade_thresholds")]
+
+    @property
+    def packages(self) -> list[str]:
+        """Debian packages of the image."""
+        return sorted({*self.spec.packages, *COMPILERS.get(self.language, ())})
+
+    @property
+    def program(self) -> str:
+        """File name of a candidate: a stem that can be imported, the suffix of the initial program."""
+        return f"candidate_program{self.suffix}"
+
+    @property
+    def digest(self) -> str:
+        """See `Problem`."""
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
+        content = {
+            "files": files,
+            "evaluator": self.evaluator,
+            "suffix": self.suffix,
+            "spec": self.spec.model_dump(mode="json"),
+            "limits": [self.limits.cpu_seconds, self.limits.memory_mb, self.cores],
+            "thresholds": self.thresholds,
+            "features": self.features,
+            "requirements": self.requirements,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def values(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Return the objectives of metrics, higher is better.
+
+        They are the numeric metrics but `combined_score` and the feature dimensions, or those that problem.yaml names;
+        `combined_score` itself where nothing else is left.
+        """
+        numbers = numeric(metrics)
+        if self.spec.objectives:
+            signs = {name: -1.0 if one.direction == "min" else 1.0 for name, one in self.spec.objectives.items()}
+            return {name: sign * numbers[name] for name, sign in signs.items() if name in numbers}
+        found = {name: value for name, value in numbers.items() if name not in (*self.features, "combined_score")}
+        return found or {name: value for name, value in numbers.items() if name == "combined_score"}
+
+    def fitness(self, metrics: Mapping[str, Any]) -> float | None:
+        """Return one number for metrics: `combined_score`, else the mean of the objectives; None where there is none."""
+        score = numeric(metrics).get("combined_score")
+        if score is not None:
+            return score
+        values = self.values(metrics)
+        return sum(values.values()) / len(values) if values else None
+
+    def out_of_bounds(self, metrics: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with metrics that leave the bounds of problem.yaml, or None."""
+        numbers = numeric(metrics)
+        for name, one in self.spec.objectives.items():
+            if one.bounds is not None and name in numbers and not one.bounds[0] <= numbers[name] <= one.bounds[1]:
+                return f"the metric {name!r} is {numbers[name]:g}, outside of {list(one.bounds)}"
+        return None
+
+
+def numeric(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics that are finite numbers; a flag is none."""
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def load_evaluated(path: Path, initial: str | None, evaluator: str | None, config: str | None) -> EvaluatedProblem:
+    """Load a folder with an evaluator. See `problem.load`."""
+    program = path / initial if initial is not None else _find_initial(path)
+    if not program.is_file():
+        raise ProblemError(f"{program} is not a file; the initial program must be one.")
+    source = read_text(program).replace("\r\n", "\n")
+    if not source.strip():
+        raise ProblemError(f"{program} is empty; the search starts from it, so it must be a program that runs.")
+    judge = path / (evaluator or "evaluator.py")
+    _check_evaluator(judge, read_text(judge))
+    settings = path / (config or "config.yaml")
+    if config is not None and not settings.is_file():
+        raise ProblemError(f"{settings} is missing.")
+    found = read_config(settings if settings.is_file() else None)
+    own = path / "problem.yaml"
+    spec = load_yaml(own, EvaluatedSpec) if own.is_file() else EvaluatedSpec()
+    listed = judge.parent / "requirements.txt"
+    suffix = program.suffix
+    language = found.given.get("language")
+    return EvaluatedProblem(
+        path=path,
+        name=spec.name or re.sub(r"[^A-Za-z0-9_./-]+", "-", path.resolve().name) or "problem",
+        language=str(language).lower() if language else LANGUAGES.get(suffix.lower(), suffix.lstrip(".").lower() or "text"),
+        suffix=suffix,
+        initial=source if source.endswith("\n") else source + "\n",
+        evaluator=judge.name,
+        files=_read_files(judge.parent),
+        config=found,
+        spec=spec,
+        requirements=read_text(listed) if listed.is_file() and read_text(listed).strip() else None,
+    )
+
+
+def _find_initial(path: Path) -> Path:
+    found = sorted(path.glob("initial_program*"))
+    files = [one for one in found if one.is_file() and one.stem == "initial_program"]
+    if len(files) == 1:
+        return files[0]
+    if len(files) > 1:
+        names = ", ".join(one.name for one in files)
+        raise ProblemError(f"{path} holds several initial programs: {names}. Name one with --initial.")
+    if any(one.is_dir() for one in found):
+        raise ProblemError(f"{found[0]} is a folder; programs of several files are not supported, only a single file is.")
+    others = sorted(one.name for one in path.iterdir() if one.is_file() and one.suffix.lower() in LANGUAGES)
+    hint = f" Files that are there: {', '.join(others[:10])}." if others else ""
+    raise ProblemError(f"{path} has no initial_program.*; name the initial program with --initial.{hint}")
+
+
+def _check_evaluator(path: Path, text: str) -> None:
+    """Refuse a file that can't be an evaluator, before anything is started."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise ProblemError(f"{path} is not Python: {error}.") from None
+    names = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    names |= {
+        alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if not names & {"evaluate", "evaluate_stage1", "*"}:
+        raise ProblemError(f"{path} defines no function evaluate(program_path), which returns a dict of metrics.")
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    """Return the files beside an evaluator; hidden ones and results of earlier runs are left out."""
+    found: dict[str, bytes] = {}
+    size = 0
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") or part in SKIPPED for part in parts) or not path.is_file():
+            continue
+        size += path.stat().st_size
+        if size > MAX_FILES_MB << 20:
+            raise ProblemError(
+                f"The files beside the evaluator in {folder} are more than {MAX_FILES_MB} MB, and every evaluation gets "
+                "them. Move what it doesn't read elsewhere."
+            )
+        found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found

@@ -1,0 +1,165 @@
+"""The two graders: tests in a sandbox with a judge outside it, and evaluators in OpenEvolve's manner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from evolve.evaluated import EvaluatedProblem
+from evolve.score import Score
+from evolve.tested import Test, TestedProblem
+from sandbox.base import Outcome, Program, Sandbox, Verdict
+from sandbox.judge import InvalidAnswer, Judge, TestResult, strict_json
+
+
+class TestGrader:
+    """Runs the tests of a problem.
+
+    Args:
+        problem: tests and comparison.
+        sandbox: where programs run, and the checker, apart from them.
+    """
+
+    __test__ = False
+
+    def __init__(self, problem: TestedProblem, sandbox: Sandbox):
+        self._problem = problem
+        self._sandbox = sandbox
+        self._judge = Judge(
+            problem.comparison,
+            problem.entry is not None,
+            problem.checker,
+            sandbox if problem.checker else None,
+        )
+
+    @property
+    def level(self) -> str:
+        """See `Grader.level`."""
+        return self._sandbox.level
+
+    async def score(self, source: str) -> Score:
+        """See `Grader.score`."""
+        results = await self._run(source, self._problem.visible)
+        ran = any(result.loaded for result in results)
+        scores = np.array(self._vector(source, results)) if ran else np.zeros(len(self._problem.objectives))
+        solved = all(result.verdict is Verdict.PASS for result in results)
+        return Score(results, scores, ran, self._sandbox.level, float(scores.mean()) if ran else None, solved)
+
+    async def hidden(self, source: str) -> tuple[TestResult, ...]:
+        """See `Grader.hidden`."""
+        return await self._run(source, self._problem.hidden) if self._problem.hidden else ()
+
+    async def _run(self, source: str, tests: Sequence[Test]) -> tuple[TestResult, ...]:
+        program = Program(source, self._problem.entry, self._problem.toolchain)
+        outcomes = await self._sandbox.run(program, [test.data for test in tests])
+        inputs, expected = [test.input for test in tests], [test.expected for test in tests]
+        return tuple(await self._judge.judge(outcomes, inputs, expected))
+
+    def _vector(self, source: str, results: Sequence[TestResult]) -> list[float]:
+        vector = [result.score for result in results]
+        share = sum(result.verdict is Verdict.PASS for result in results) / len(results)
+        extra = self._problem.spec.objectives
+        measured = {"runtime": sum(result.cpu_seconds for result in results), "size": float(len(source))}
+        for name, value in measured.items():
+            spec = getattr(extra, name)
+            if spec is not None:
+                vector.append(share * min(1.0, max(0.0, (spec.worst - value) / (spec.worst - spec.best))))
+        return vector
+
+
+class Evaluates(Protocol):
+    """Evaluates sources with one evaluator (`sandbox.evaluator.EvaluatorSandbox`)."""
+
+    @property
+    def level(self) -> str:
+        """Name of the isolation, stored with every score."""
+        ...
+
+    async def evaluate(self, source: str) -> Outcome:
+        """Return an outcome whose answer is a JSON object of `metrics`, `artifacts` and `stages`, or a verdict.
+
+        Raises:
+            SandboxError: the machine failed, after retries.
+        """
+        ...
+
+
+class EvaluatorGrader:
+    """Lets an evaluator judge programs. A new best is evaluated again, and the worse of the two counts.
+
+    Args:
+        problem: objectives, fitness, bounds.
+        sandbox: where the evaluator runs.
+        best: fitness of the run's best program so far; None asks for no second evaluation.
+    """
+
+    def __init__(self, problem: EvaluatedProblem, sandbox: Evaluates, best: float | None = None):
+        self._problem = problem
+        self._sandbox = sandbox
+        self._best = best
+        self._confirming = asyncio.Lock()
+
+    @property
+    def level(self) -> str:
+        """See `Grader.level`."""
+        return self._sandbox.level
+
+    async def score(self, source: str) -> Score:
+        """See `Grader.score`."""
+        first = self._graded(await self._sandbox.evaluate(source))
+        if self._best is None or first.fitness is None or first.fitness <= self._best:
+            if self._best is None:
+                self._best = first.fitness
+            return first
+        async with self._confirming:
+            second = self._graded(await self._sandbox.evaluate(source))
+            kept = second if second.fitness is None or second.fitness < first.fitness else first
+            if kept.fitness is not None:
+                self._best = max(self._best, kept.fitness)
+            return kept
+
+    async def hidden(self, source: str) -> tuple[TestResult, ...]:
+        """See `Grader.hidden`: an evaluator has no hidden tests."""
+        del source
+        return ()
+
+    def _graded(self, outcome: Outcome) -> Score:
+        if outcome.verdict is not None:
+            return self._failed(outcome, outcome.verdict, outcome.detail)
+        try:
+            metrics, artifacts = _parsed(outcome.answer)
+        except InvalidAnswer as error:
+            return self._failed(outcome, Verdict.INVALID, str(error))
+        fitness = self._problem.fitness(metrics)
+        wrong = self._problem.out_of_bounds(metrics)
+        if fitness is None or wrong is not None:
+            return self._failed(outcome, Verdict.INVALID, wrong or "no metric is a number", metrics, artifacts)
+        result = TestResult(Verdict.PASS, 1.0, "", "", outcome.stderr, True, outcome.cpu_seconds)
+        values = self._problem.values(metrics)
+        level = self._sandbox.level
+        return Score((result,), np.empty(0), True, level, fitness, False, values, metrics, artifacts)
+
+    def _failed(
+        self, outcome: Outcome, verdict: Verdict, detail: str, metrics: dict[str, Any] | None = None, artifacts: Any = None
+    ) -> Score:
+        result = TestResult(verdict, 0.0, "", detail, outcome.stderr, False, outcome.cpu_seconds)
+        return Score((result,), np.empty(0), False, self._sandbox.level, None, False, {}, metrics or {}, artifacts or {})
+
+
+def _parsed(answer: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return metrics and artifacts of bytes that, where the candidate shares the evaluator's process, it may have written.
+
+    Raises:
+        InvalidAnswer: they are something else.
+    """
+    found = strict_json(answer)
+    metrics = found.get("metrics") if isinstance(found, dict) else None
+    artifacts = found.get("artifacts") if isinstance(found, dict) else None
+    if not isinstance(metrics, dict) or not all(isinstance(value, (bool, int, float, str)) for value in metrics.values()):
+        raise InvalidAnswer("the evaluation gave no mapping of metrics")
+    if not isinstance(artifacts, dict) or not all(isinstance(value, str) for value in artifacts.values()):
+        raise InvalidAnswer("the evaluation gave artifacts that are no texts")
+    return metrics, artifacts

@@ -1,0 +1,174 @@
+"""What recorded rows mean: scores, members of the population, and what each prompt brought, in the order of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Row, func, select
+
+from evolve import schema as s
+from evolve.population import Member
+from evolve.score import Score
+from sandbox.base import Verdict
+from sandbox.judge import TestResult
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a committed prompt, or a program that the run started from, brought."""
+
+    prompt: int | None
+    generation: int
+    island: int
+    members: Sequence[Member]
+    """Its distinct programs that ran."""
+    solved: Sequence[int]
+    """Ids of those that pass every visible test."""
+    candidates: int
+    unusable: int
+    duplicates: int
+    completion_tokens: int
+    prompt_tokens: int
+    edited: int
+    """Answers of replies that held edits."""
+    failed_edits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a run has used and reached so far."""
+
+    generation: int
+    candidates: int
+    unusable: int
+    duplicates: int
+    completion_tokens: int
+    prompt_tokens: int
+    elapsed: float
+
+
+def totals(connection: Connection) -> Totals:
+    """Count what a run has used; candidates are answers, usable or not, without the initial program."""
+    proposed = s.program.c.completion_id.is_not(None)
+    candidates, unusable, duplicates = connection.execute(
+        select(
+            func.count(),
+            func.count().filter(s.program.c.status == "unusable"),
+            func.count(s.program.c.duplicate_of),
+        ).where(proposed)
+    ).one()
+    completion_tokens, prompt_tokens = connection.execute(
+        select(
+            func.coalesce(func.sum(s.completion.c.completion_tokens), 0),
+            func.coalesce(func.sum(s.completion.c.prompt_tokens), 0),
+        )
+    ).one()
+    generation = connection.execute(select(func.coalesce(func.max(s.prompt.c.generation), 0))).scalar_one()
+    elapsed = connection.execute(select(s.run.c.elapsed)).scalar_one()
+    return Totals(generation, candidates, unusable, duplicates, completion_tokens, prompt_tokens, elapsed)
+
+
+def seeds(connection: Connection) -> Iterator[Committed]:
+    """Yield the programs that the run started from, the initial one first."""
+    query = _members().where(s.program.c.completion_id.is_(None)).order_by(s.program.c.id)
+    for row in connection.execute(query):
+        members = [_member(row)] if row.status == "scored" else []
+        yield Committed(None, 0, 0, members, [row.id] if row.solved else [], 0, 0, 0, 0, 0, 0, 0)
+
+
+def first(twin: str) -> Any:
+    """Select the id of the first program with a fingerprint."""
+    return select(func.min(s.program.c.id)).where(s.program.c.fingerprint == twin)
+
+
+def _members() -> Any:
+    """Select what the population and the totals need of programs."""
+    columns = ("id", "status", "fitness", "solved", "scores", "metrics", "duplicate_of", "reason", "completion_id")
+    return select(*(s.program.c[name] for name in columns), s.source.c.text).outerjoin(s.source)
+
+
+def history(connection: Connection, condition: Any) -> Iterator[Committed]:
+    """Yield what prompts brought, in their order."""
+    programs = iter(
+        connection.execute(
+            _members()
+            .add_columns(s.completion.c.prompt_id, s.completion.c.edits)
+            .join(s.completion, s.program.c.completion_id == s.completion.c.id)
+            .join(s.prompt, s.completion.c.prompt_id == s.prompt.c.id)
+            .where(condition)
+            .order_by(s.prompt.c.id, s.program.c.id)
+        )
+    )
+    prompts = connection.execute(
+        select(
+            s.prompt.c.id,
+            s.prompt.c.generation,
+            s.prompt.c.island,
+            func.coalesce(func.sum(s.completion.c.completion_tokens), 0).label("completion_tokens"),
+            func.coalesce(func.sum(s.completion.c.prompt_tokens), 0).label("prompt_tokens"),
+        )
+        .join(s.completion, s.completion.c.prompt_id == s.prompt.c.id)
+        .where(condition)
+        .group_by(s.prompt.c.id)
+        .order_by(s.prompt.c.id)
+    ).all()
+    row = next(programs, None)
+    for prompt in prompts:
+        mine = []
+        while row is not None and row.prompt_id == prompt.id:
+            mine.append(row)
+            row = next(programs, None)
+        ran = [one for one in mine if one.status == "scored" and one.duplicate_of is None]
+        yield Committed(
+            prompt.id,
+            prompt.generation,
+            prompt.island,
+            [_member(one) for one in ran],
+            [one.id for one in ran if one.solved],
+            len(mine),
+            sum(one.status == "unusable" for one in mine),
+            sum(one.duplicate_of is not None for one in mine),
+            prompt.completion_tokens,
+            prompt.prompt_tokens,
+            sum(one.edits for one in mine),
+            sum(one.edits and one.status == "unusable" for one in mine),
+        )
+
+
+def _member(row: Row[Any]) -> Member:
+    scores = np.array([np.nan if value is None else value for value in row.scores], dtype=float)
+    return Member(row.id, row.text, scores, row.fitness, {} if row.metrics is None else row.metrics["given"])
+
+
+def text(untrusted: str) -> str:
+    """Return text that every database takes: no NUL, no lone surrogate."""
+    return untrusted.replace("\0", "\\0").encode("utf-8", "replace").decode()
+
+
+def texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with names and texts that every database takes."""
+    return {text(str(name)): text(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
+def stored_score(row: Row[Any]) -> Score:
+    evaluated = row.metrics is not None
+    scores = np.array([np.nan if value is None else value for value in row.scores or ()], dtype=float)
+    values = row.verdicts if evaluated else scores
+    results = tuple(
+        TestResult(Verdict(verdict), float(row.status == "scored") if evaluated else float(score), **kept)
+        for verdict, score, kept in zip(row.verdicts, values, row.results, strict=False)
+    )
+    return Score(
+        results,
+        np.empty(0) if evaluated else scores,
+        row.status == "scored",
+        row.level,
+        row.fitness,
+        row.solved,
+        row.metrics["values"] if evaluated else None,
+        row.metrics["given"] if evaluated else {},
+        row.artifacts or {},
+    )

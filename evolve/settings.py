@@ -1,0 +1,113 @@
+"""From what the user gives to the options of a run: the command line over the folder's config over the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evolve.errors import BadInput
+from evolve.evaluated import EvaluatedProblem
+from evolve.foreign import ForeignConfig
+from evolve.loop import Options
+from evolve.population import Shape
+from evolve.problem import Problem
+from evolve.selection import Ratios
+
+DEFAULT_CANDIDATES = 100
+RATIOS = ("database.exploration_ratio", "database.exploitation_ratio", "database.elite_selection_ratio")
+
+
+def search_options(problem: Problem, given: Mapping[str, Any]) -> Options:
+    """Return the options of a search.
+
+    Args:
+        problem: whose config has defaults of its own.
+        given: what the user decided by name of `Options`, None where nothing; beside them `islands`.
+
+    Raises:
+        BadInput: a value can't be taken.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    islands = chosen.pop("islands", None)
+    values = _of_config(problem) if isinstance(problem, EvaluatedProblem) else {}
+    budgets = ("candidates", "tokens", "minutes")
+    if any(name in chosen for name in budgets):
+        values.pop("candidates", None)
+        values["candidates"] = None
+    elif "candidates" not in values:
+        values["candidates"] = DEFAULT_CANDIDATES
+    values |= chosen
+    if islands is not None:
+        shape: Shape = values.get("population", Shape())
+        values["population"] = Shape(**{**_fields(shape), "islands": islands})
+    return Options(**values)
+
+
+def _fields(shape: Shape) -> dict[str, Any]:
+    return {name: getattr(shape, name) for name in Shape.__dataclass_fields__}
+
+
+def _of_config(problem: EvaluatedProblem) -> dict[str, Any]:
+    """Return what an OpenEvolve config says about the search; OpenEvolve's defaults where it says nothing."""
+    config = problem.config
+    values: dict[str, Any] = {
+        "edits": "auto" if config.flag("diff_based_evolution") else "full",
+        "edit_pattern": config.pattern,
+        "longest": config.whole("max_code_length", 1),
+        "inspirations": 0,
+        "top": config.whole("prompt.num_top_programs"),
+        "diverse": config.whole("prompt.num_diverse_programs"),
+        "selection": "openevolve" if any(key in config.given for key in RATIOS) else "lexicase",
+        "ratios": Ratios(*(config.number(key) for key in RATIOS)),
+        "population": _shape(problem),
+        "better_by": config.number("convergence_threshold"),
+    }
+    if "max_iterations" in config.given:
+        values["candidates"] = config.whole("max_iterations", 1)
+    if config.given.get("early_stopping_patience") is not None:
+        values["patience"] = config.whole("early_stopping_patience", 1)
+        metric = str(config.get("early_stopping_metric"))
+        values["patience_metric"] = None if metric == "combined_score" else metric
+    return values
+
+
+def _shape(problem: EvaluatedProblem) -> Shape:
+    config = problem.config
+    islands = config.whole("database.num_islands", 1)
+    bins = config.get("database.feature_bins")
+    if isinstance(bins, Mapping):
+        bins = {str(name): round(count) for name, count in bins.items()}
+    elif isinstance(bins, bool) or not isinstance(bins, (int, float)) or bins < 1:
+        raise BadInput(f"{config.path}: database.feature_bins must be a number or a mapping of numbers; came {bins!r}.")
+    else:
+        bins = round(bins)
+    return Shape(
+        islands=islands,
+        capacity=max(islands, config.whole("database.population_size", 1)),
+        archive=max(1, config.whole("database.archive_size")),
+        migration_interval=max(1, config.whole("database.migration_interval")),
+        migration_rate=config.number("database.migration_rate"),
+        features=problem.features,
+        bins=bins,
+    )
+
+
+def sampling(config: ForeignConfig) -> dict[str, Any]:
+    """Return what a config says about sampling."""
+    found = {}
+    for key, name in (("llm.temperature", "temperature"), ("llm.top_p", "top_p")):
+        if key in config.given:
+            found[name] = config.number(key)
+    if "llm.max_tokens" in config.given:
+        found["max_tokens"] = config.whole("llm.max_tokens", 1)
+    return found
+
+
+def service(config: ForeignConfig) -> dict[str, Any]:
+    """Return what a config says about requests: seconds that one may take, and how often one that fails is repeated."""
+    found: dict[str, Any] = {}
+    if "llm.timeout" in config.given:
+        found["timeout"] = config.number("llm.timeout", 0.1)
+    if "llm.retries" in config.given:
+        found["retries"] = config.whole("llm.retries")
+    return found
