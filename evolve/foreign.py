@@ -178,7 +178,7 @@ def read_config(path: Path | None) -> ForeignConfig:
     given: dict[str, Any] = {}
     ignored: list[str] = []
     api_key: str | None = None
-    for key, value in _leaves(parse_yaml(path, read_text(path) + "\n{}" * (not read_text(path).strip()))):
+    for key, value in _leaves(parse_yaml(path, read_text(path))):
         if value is None:
             continue
         if key in ("llm.api_key", "llm.models") or key in HONOURED:

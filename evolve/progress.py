@@ -67,7 +67,7 @@ class Display:
         speed = (totals.completion_tokens - (self._tokens_before or 0)) / seconds if seconds > 1 else 0.0
         unusable = f"{100 * totals.unusable / totals.candidates:.0f} %" if totals.candidates else "-"
         best = progress.best
-        return [
+        cells = [
             ("generation", str(totals.generation)),
             ("candidates", f"{totals.candidates} ({totals.duplicates} twins)"),
             ("tokens/s", f"{speed:.1f}"),
@@ -75,6 +75,7 @@ class Display:
             ("tests passed", f"{progress.best_passed} of {progress.tests}"),
             ("unusable", unusable),
         ]
+        return cells if progress.tests else [cell for cell in cells if cell[0] != "tests passed"]
 
     def _table(self, progress: Progress) -> Table:
         table = Table(box=None, padding=(0, 2))

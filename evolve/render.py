@@ -45,15 +45,19 @@ def show_program(found: Mapping[str, Any]) -> None:
     state = program["status"]
     if program["solved"]:
         state = "confirmed by the hidden tests" if program["confirmed"] else "solved, not confirmed"
+    if "metrics" in program:
+        passes = f"score {_cell(program['fitness'])}" if program["fitness"] is not None else program["verdict"]
+    else:
+        passes = f"passes {program['passed']} of {program['visible_tests']} visible tests{hidden}"
     author = f"written by {program['mutator']}" if program["mutator"] else "the initial program"
-    say(
-        f"Program {program['id']} ({author}, generation {program['generation']}): {state}; passes {program['passed']} of "
-        f"{program['visible_tests']} visible tests{hidden}"
-    )
+    say(f"Program {program['id']} ({author}, generation {program['generation']}): {state}; {passes}")
     if program["source"] is None:
         say(f"no program: {program['reason']}")
         return
     out.print(Syntax(program["source"], "python", background_color="default"))
+    if "metrics" in program:
+        show_pairs("Its metrics", program["metrics"])
+        return
     show_rows(
         "Verdict per visible test",
         [{"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]],
@@ -62,7 +66,10 @@ def show_program(found: Mapping[str, Any]) -> None:
 
 def show_check(found: Mapping[str, Any]) -> None:
     """Print what `evolve check` found."""
-    show_pairs("Problem", {name: value for name, value in found.items() if name != "tests"})
+    texts = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in found.items()}
+    show_pairs("Problem", {name: value for name, value in texts.items() if name != "tests"})
+    if "tests" not in found:
+        return
     rows = [
         {
             "test": row["test"],

@@ -102,19 +102,33 @@ class Report:
             "format": row.format,
             "level": row.level,
             "source": row.text,
-            "tests": [
-                {"test": name, "verdict": verdict, "score": score, **kept}
-                for name, verdict, score, kept in zip(
-                    names, row.verdicts or (), row.scores or (), row.results or (), strict=False
-                )
-            ],
         }
+        if row.metrics is not None:
+            (result,) = row.results
+            return found | {
+                "verdict": row.verdicts[0],
+                "detail": result["detail"],
+                "metrics": row.metrics["given"],
+                "artifacts": row.artifacts,
+                "tests": [],
+            }
+        found["tests"] = [
+            {"test": name, "verdict": verdict, "score": score, **kept}
+            for name, verdict, score, kept in zip(
+                names, row.verdicts or (), row.scores or (), row.results or (), strict=False
+            )
+        ]
         return found
 
     def tests(self) -> list[dict[str, Any]]:
-        """Return, per visible test, how many of the distinct programs that ran pass it, and the first that did."""
+        """Return, per visible test, how many of the distinct programs that ran pass it, and the first that did.
+
+        With an evaluator, per objective, how many have a value, the best one, and the first program that reached it.
+        """
         with errors(self._path), self._engine.connect() as connection:
             names = _tests(connection)
+            if not names:
+                return _objectives(connection)
             rows = connection.execute(
                 select(s.program.c.id, s.program.c.verdicts)
                 .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
@@ -172,6 +186,23 @@ def _tests(connection: Connection) -> list[str]:
     return list(connection.scalars(query))
 
 
+def _objectives(connection: Connection) -> list[dict[str, Any]]:
+    """Return, per objective of an evaluator, how many programs have a value, the best one and who reached it first."""
+    names = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
+    rows = connection.execute(
+        select(s.program.c.id, s.program.c.scores)
+        .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None), s.program.c.scores.is_not(None))
+        .order_by(s.program.c.id)
+    ).all()
+    found = []
+    for index, name in enumerate(names):
+        values = [(row.scores[index], row.id) for row in rows if index < len(row.scores) and row.scores[index] is not None]
+        best = max((value for value, _ in values), default=None)
+        first = next((identity for value, identity in values if value == best), None)
+        found.append({"objective": name, "programs": len(values), "best": best, "first": first})
+    return found
+
+
 def _full_share() -> Any:
     """Count the completions that hold all the answers asked for, and all completions."""
     usable = (
@@ -213,7 +244,8 @@ def _scoring_cpu() -> Any:
 
 
 def _brief(row: Row[Any]) -> dict[str, Any]:
-    verdicts = row.verdicts or []
+    evaluated = row.metrics is not None
+    verdicts = [] if evaluated else row.verdicts or []
     hidden = row.hidden_verdicts
     return {
         "id": row.id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,3 +112,17 @@ def service(config: ForeignConfig) -> dict[str, Any]:
     if "llm.retries" in config.given:
         found["retries"] = config.whole("llm.retries")
     return found
+
+
+def seed_of(problem: Problem) -> int:
+    """Return a seed that the user did not give."""
+    if isinstance(problem, EvaluatedProblem) and "random_seed" in problem.config.given:
+        return problem.config.whole("random_seed")
+    return secrets.randbelow(1 << 31)
+
+
+def workers_of(problem: Problem) -> int:
+    """Return how many candidates are scored at the same time, where the user says nothing."""
+    if isinstance(problem, EvaluatedProblem) and "evaluator.parallel_evaluations" in problem.config.given:
+        return max(1, problem.config.whole("evaluator.parallel_evaluations"))
+    return 2

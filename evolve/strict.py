@@ -65,6 +65,8 @@ def parse_yaml(path: Path, text: str) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ProblemError(f"{path} is not YAML: {error}") from None
+    if content is None:
+        return {}
     if not isinstance(content, dict):
         raise ProblemError(f"{path} must hold keys such as `name:`, not a {type(content).__name__}.")
     return content

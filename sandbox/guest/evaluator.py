@@ -20,10 +20,15 @@ ARTIFACT_CHARACTERS = 20_000
 
 def evaluate(job: dict[str, Any]) -> None:
     """Import the evaluator, let it judge the program, and report metrics and artifacts."""
-    folder, program, home = job["folder"], job["program"], job["home"]
-    sys.path.insert(0, home)  # the `openevolve` that evaluators import
+    module = load(os.path.join(job["folder"], job["evaluator"]), job["home"])
+    report(b"L")
+    report(b"A", json.dumps(stages(module, job["program"], job["thresholds"]), allow_nan=False).encode())
+
+
+def load(path: str, home: str) -> Any:
+    """Return an evaluator as a module: its folder first on the path, then the `openevolve` that lies in `home`."""
+    sys.path.insert(0, home)
     os.environ["PYTHONPATH"] = home
-    path = os.path.join(folder, job["evaluator"])
     sys.path.insert(0, os.path.dirname(path))
     os.chdir(os.path.dirname(path))
     spec = importlib.util.spec_from_file_location("evaluation_module", path)
@@ -31,8 +36,12 @@ def evaluate(job: dict[str, Any]) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["evaluation_module"] = module
     spec.loader.exec_module(module)
-    report(b"L")
-    report(b"A", json.dumps(stages(module, program, job["thresholds"]), allow_nan=False).encode())
+    return module
+
+
+def run(path: str, program: str, home: str, thresholds: list[float] | None) -> dict[str, Any]:
+    """Return what an evaluator gives a program, in this process."""
+    return stages(load(path, home), program, thresholds)
 
 
 def stages(module: Any, program: str, thresholds: list[float] | None) -> dict[str, Any]:

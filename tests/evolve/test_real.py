@@ -92,11 +92,11 @@ def test_kill_9_then_a_dead_engine_then_the_end(docker_url, image, tmp_path):
     for one in engines:
         one.kill()
     assert again.wait(500) == 0
-    assert rows(run, "select id, prompt_id, position, text from completion order by id")[: len(before)] == before
+    assert set(before) <= set(rows(run, "select id, prompt_id, position, text from completion order by id"))
     assert rows(run, "select status from run") == [("finished",)]
     assert rows(run, "select count(*) from program where completion_id is not null")[0][0] >= 36
     assert rows(run, "select count(*) from prompt p where completions != (select count(*) from completion where "
-                     "prompt_id = p.id)") == [(0,)]  # fmt: skip
+                     "prompt_id = p.id and retry_of is null)") == [(0,)]  # fmt: skip
     assert rows(run, "pragma integrity_check") == [("ok",)]
 
 

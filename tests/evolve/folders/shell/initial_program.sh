@@ -1,0 +1,4 @@
+#!/bin/sh
+# EVOLVE-BLOCK-START
+echo $(($1 + $1))
+# EVOLVE-BLOCK-END
