@@ -61,6 +61,10 @@ app.add_typer(import_app, name="import")
 err = Console(stderr=True)
 
 
+TOP = ("id", "generation", "parent", "fitness", "passed", "visible_tests", "hidden_passed", "hidden_tests", "characters")
+"""What `evolve show RUN top` shows; --json gives all."""
+
+
 def main() -> NoReturn:
     """Run the command; turn what went wrong into a message and an exit code."""
     try:
@@ -234,10 +238,11 @@ def show(
             render.show(found, as_json, lambda: render.show_program(found))
         elif what == "top":
             rows = report.top()
-            render.show(rows, as_json, lambda: render.show_rows(f"Best programs of {run}", rows))
+            render.show(rows, as_json, lambda: render.show_rows(f"Best programs of {run}", rows, TOP))
         elif what == "tests":
             rows = report.tests()
-            render.show(rows, as_json, lambda: render.show_rows("Distinct programs that pass each visible test", rows))
+            title = "Distinct programs that ran, per test or objective"
+            render.show(rows, as_json, lambda: render.show_rows(title, rows))
         else:
             costs = report.cost()
             render.show(costs, as_json, lambda: render.show_pairs(f"Cost of {run}", costs))

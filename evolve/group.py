@@ -27,7 +27,7 @@ class Bench:
         rules: how answers become programs.
         completions: G, completions of a whole group.
         elapsed: seconds that the search ran so far.
-        on_solved: called with a program that passes every visible test, as soon as it is recorded.
+        on_recorded: called with the ids of programs as soon as they are recorded, and those that pass every visible test.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Bench:
         rules: Rules,
         completions: int,
         elapsed: Callable[[], float],
-        on_solved: Callable[[int], None],
+        on_recorded: Callable[[Sequence[int], Sequence[int]], None],
     ):
         self.database = database
         self.scorer = scorer
@@ -47,7 +47,7 @@ class Bench:
         self.rules = rules
         self.completions = completions
         self.elapsed = elapsed
-        self.on_solved = on_solved
+        self.on_recorded = on_recorded
         self.sampling, self.scoring = Stopwatch(), Stopwatch()
         self._model = model
         self._names: dict[str, int] = {}
@@ -138,9 +138,8 @@ class Group:
             edits.mentions(completion.text, bench.rules.edit_pattern),
             retry_of,
         )
-        for identity, score in zip(ids, scores, strict=True):
-            if score is not None and score.solved:
-                bench.on_solved(identity)
+        solved = [identity for identity, score in zip(ids, scores, strict=True) if score is not None and score.solved]
+        bench.on_recorded(ids, solved)
         if retry_of is None and prompt.retries and all(answer.source is None for answer in answers):
             await self._retry(position, completion.text, [answer.reason for answer in answers])
 

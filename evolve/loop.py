@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -120,12 +120,14 @@ class Progress:
 
     Attributes:
         totals: what the run has used so far.
+        under_way: candidates recorded beyond the totals, of prompts that are not complete yet.
         best: the best program, and how many of the visible tests it passes.
         note: the last thing worth telling.
     """
 
     totals: Totals
     tests: int
+    under_way: int = 0
     best: Member | None = None
     best_passed: int = 0
     note: str = ""
@@ -238,7 +240,7 @@ class Search:
             rules,
             options.completions,
             self._elapsed,
-            self._on_solved,
+            self._on_recorded,
         )
         stop = asyncio.create_task(self._woken.wait())
         try:
@@ -317,7 +319,9 @@ class Search:
 
     def _commit(self) -> None:
         group = self._groups.popleft()
-        self._tell(self._database.commit(group.prompt))
+        brought = self._database.commit(group.prompt)
+        self._tell(brought)
+        self.progress.under_way = max(0, self.progress.under_way - brought.candidates)
         self._give_edits_up()
         self._observe(self.progress)
 
@@ -333,10 +337,15 @@ class Search:
                 return
             self._start(self._next_prompt(size, retries), bench)
 
-    def _on_solved(self, program: int) -> None:
-        """End at once, where that is the goal; otherwise the order of commits decides which program solved it."""
-        if self._options.stop_when == "solved" and self._solved is None:
-            self._solved = program
+    def _on_recorded(self, programs: Sequence[int], solved: Sequence[int]) -> None:
+        """Tell of candidates; end at once when one solves it and that is the goal.
+
+        Otherwise the order of commits decides which program solved it.
+        """
+        self.progress.under_way += len(programs)
+        self._observe(self.progress)
+        if self._options.stop_when == "solved" and self._solved is None and solved:
+            self._solved = solved[0]
             self._woken.set()
 
     def _group_size(self) -> tuple[int, bool]:

@@ -69,7 +69,7 @@ class Display:
         best = progress.best
         cells = [
             ("generation", str(totals.generation)),
-            ("candidates", f"{totals.candidates} ({totals.duplicates} twins)"),
+            ("candidates", f"{totals.candidates + progress.under_way} ({totals.duplicates} twins)"),
             ("tokens/s", f"{speed:.1f}"),
             ("best score", "-" if best is None else f"{best.fitness:.3f}"),
             ("tests passed", f"{progress.best_passed} of {progress.tests}"),

@@ -90,13 +90,14 @@ def show_checks(checks: Sequence[Check]) -> None:
             say(f"     {check.advice}")
 
 
-def show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print mappings with the same keys as a table."""
+def show_rows(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
+    """Print mappings with the same keys as a table; with names, only those of the keys."""
     table = Table(title=title, title_justify="left")
-    for name in rows[0] if rows else ():
-        table.add_column(name)
+    kept = [name for name in rows[0] if not names or name in names] if rows else []
+    for name in kept:
+        table.add_column(name.replace("_", " "))
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(_cell(row[name]) for name in kept))
     out.print(table)
 
 

@@ -244,21 +244,24 @@ def _scoring_cpu() -> Any:
 
 
 def _brief(row: Row[Any]) -> dict[str, Any]:
-    evaluated = row.metrics is not None
-    verdicts = [] if evaluated else row.verdicts or []
-    hidden = row.hidden_verdicts
-    return {
+    found = {
         "id": row.id,
         "generation": row.generation,
         "parent": row.parent_id,
         "status": row.status,
         "duplicate_of": row.duplicate_of,
         "fitness": row.fitness,
+        "characters": len(row.text or ""),
+        "solved": row.solved,
+        "confirmed": False,
+    }
+    if row.metrics is not None:
+        return found
+    verdicts, hidden = row.verdicts or [], row.hidden_verdicts
+    return found | {
         "passed": sum(verdict == Verdict.PASS for verdict in verdicts),
         "visible_tests": len(verdicts),
         "hidden_passed": None if hidden is None else sum(verdict == Verdict.PASS for verdict in hidden),
         "hidden_tests": None if hidden is None else len(hidden),
-        "solved": row.solved,
         "confirmed": bool(row.solved and hidden is not None and all(v == Verdict.PASS for v in hidden)),
-        "characters": len(row.text or ""),
     }

@@ -1,4 +1,4 @@
-"""Run *trusted* programs in this process, or in one beside it: for tests and for trying things out, never for a model's answers.
+"""Run *trusted* programs in this process, or in one beside it: for tests and trials, never for a model's answers.
 
 Protected: nothing at all. There are no limits and no isolation.
 """

@@ -14,4 +14,6 @@ def priority(item, rests):
         One number per bin; the item goes into the bin with the highest, the first of several.
     """
     return [-index for index in range(len(rests))]
+
+
 # EVOLVE-BLOCK-END

@@ -12,6 +12,8 @@ def pack():
         row, column = divmod(index, side)
         circles.append(((column + 0.5) / side, (row + 0.5) / side, 0.5 / side))
     return circles
+
+
 # EVOLVE-BLOCK-END
 
 

@@ -148,7 +148,9 @@ async def test_nan_and_infinity_and_other_results_are_invalid_and_never_best(tmp
     run = Run(tmp_path, "not_a_number", [solve("n + 7"), solve("n + 4"), solve("n + 5"), SQUARE], candidates=8)
     result = await run.go()
     assert run.sql(f"select fitness from program where id = {result.best}") == [(1.0,)]
-    assert run.sql("select count(distinct source_hash) from program where json_extract(verdicts, '$[0]') = 'invalid'") == [(3,)]
+    assert run.sql("select count(distinct source_hash) from program where json_extract(verdicts, '$[0]') = 'invalid'") == [
+        (3,)
+    ]
 
 
 async def test_an_evaluator_that_hangs_is_a_timeout_not_a_score(tmp_path):
@@ -259,7 +261,9 @@ async def test_the_named_objectives_count_with_their_direction_and_bounds(tmp_pa
     assert run.sql("select name, kind from objective order by id") == [("error", "metric"), ("hits", "metric")]
     rows = run.sql("select scores from program where status = 'scored' order by fitness desc limit 1")
     assert json.loads(rows[0][0]) == [0.0, 10.0]
-    ((verdicts, results),) = run.sql("select distinct verdicts, results ->> '$[0].detail' from program where status = 'failed'")
+    ((verdicts, results),) = run.sql(
+        "select distinct verdicts, results ->> '$[0].detail' from program where status = 'failed'"
+    )
     assert json.loads(verdicts) == ["invalid"]
     assert "outside of [0.0, 1000.0]" in results
 
@@ -315,7 +319,7 @@ async def test_islands_get_children_of_their_own_and_migrants(tmp_path):
 def test_a_config_that_names_no_ratios_selects_by_the_vector():
     assert search_options(problems.load(FOLDERS / "plain"), {}).selection == "lexicase"
     assert search_options(problems.load(FOLDERS / "plain"), {"selection": "best"}).selection == "best"
+    problem = problems.load(FOLDERS / "features")
+    problem.config.given["database.feature_bins"] = "many"
     with pytest.raises(BadInput, match="feature_bins"):
-        problem = problems.load(FOLDERS / "features")
-        problem.config.given["database.feature_bins"] = "many"
         search_options(problem, {})

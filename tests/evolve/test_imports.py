@@ -56,7 +56,8 @@ async def test_an_openevolve_checkpoint_keeps_lineage_and_scores_and_goes_on(tmp
     taken = started(folder, problem, read_openevolve(checkpoint))
     kept = len(list((checkpoint / "programs").glob("*.json")))
     assert taken == kept == 3
-    query = "select text, parent_id, fitness, level, artifacts from program join source on hash = source_hash order by program.id"
+    query = "select text, parent_id, fitness, level, artifacts from program join source on hash = source_hash"
+    query += " order by program.id"
     found = rows(folder, query)
     assert [(text, parent, fitness) for text, parent, fitness, _, _ in found] == [
         (SOURCES["a"], None, 0.0),
@@ -78,12 +79,24 @@ def test_a_shinka_database_keeps_lineage_and_scores_and_incorrect_programs_are_n
     path = tmp_path / "evolution_db.sqlite"
     connection = sqlite3.connect(path)
     connection.execute(
-        "create table programs (id text primary key, code text, language text, parent_id text, generation integer, timestamp "
-        "real, combined_score real, public_metrics text, private_metrics text, text_feedback text, correct boolean)"
+        "create table programs (id text primary key, code text, language text, parent_id text, generation integer, "
+        "timestamp real, combined_score real, public_metrics text, private_metrics text, text_feedback text, correct boolean)"
     )
     for number, (key, source) in enumerate(reversed(SOURCES.items())):
         metrics = json.dumps({"hits": number})
-        row = (key, source, "python", "c" if key != "c" else None, number, 1.0, number / 4, metrics, "{}", "well", key != "a")
+        row = (
+            key,
+            source,
+            "python",
+            "c" if key != "c" else None,
+            number,
+            1.0,
+            number / 4,
+            metrics,
+            "{}",
+            "well",
+            key != "a",
+        )
         connection.execute("insert into programs values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     connection.commit()
     connection.close()

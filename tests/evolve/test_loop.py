@@ -282,7 +282,9 @@ async def test_edits_of_the_parent_are_asked_for_and_made(tmp_path, problem_fold
 
 
 async def test_edits_are_given_up_when_they_fail_too_often(tmp_path, problem_folder):
-    run = Run(tmp_path / "run", problem_folder, edits="auto", answers=1, prompts=4, completions=4, candidates=48, retry=False)
+    run = Run(
+        tmp_path / "run", problem_folder, edits="auto", answers=1, prompts=4, completions=4, candidates=48, retry=False
+    )
 
     def script(messages, number):
         return change("not there", "x") if "<<<<<<< SEARCH" in messages[-1]["content"] else block("x + 1")

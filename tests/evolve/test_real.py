@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import time
 from pathlib import Path
 
 import docker
-import httpx2
 import psutil
 import pytest
 
@@ -98,28 +96,6 @@ def test_kill_9_then_a_dead_engine_then_the_end(docker_url, image, tmp_path):
     assert rows(run, "select count(*) from prompt p where completions != (select count(*) from completion where "
                      "prompt_id = p.id and retry_of is null)") == [(0,)]  # fmt: skip
     assert rows(run, "pragma integrity_check") == [("ok",)]
-
-
-@pytest.fixture(scope="module")
-def server(docker_url, image):
-    """One warm server with the default model, as `evolve mutator serve` gives it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([*EVOLVE, "mutator", "serve", "--port", str(port)])
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 400
-    while True:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        try:
-            if httpx2.get(f"{url}/health", trust_env=False).status_code == 200:
-                break
-        except httpx2.HTTPError:
-            time.sleep(0.5)
-    yield f"{url}/v1"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
 
 
 def test_the_server_listens_on_loopback_only(server):

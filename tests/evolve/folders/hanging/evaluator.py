@@ -1,6 +1,7 @@
 import importlib.util
 import time
 
+
 def load(program_path):
     spec = importlib.util.spec_from_file_location("program", program_path)
     program = importlib.util.module_from_spec(spec)

@@ -1,5 +1,6 @@
 import importlib.util
 
+
 def load(program_path):
     spec = importlib.util.spec_from_file_location("program", program_path)
     program = importlib.util.module_from_spec(spec)

@@ -4,4 +4,6 @@
 # EVOLVE-BLOCK-START
 def solve(n):
     return n + n
+
+
 # EVOLVE-BLOCK-END

@@ -2,6 +2,7 @@ import importlib.util
 
 import yaml
 
+
 def load(program_path):
     spec = importlib.util.spec_from_file_location("program", program_path)
     program = importlib.util.module_from_spec(spec)

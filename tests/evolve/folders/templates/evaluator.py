@@ -3,6 +3,7 @@ import traceback
 
 from openevolve.evaluation_result import EvaluationResult
 
+
 def load(program_path):
     spec = importlib.util.spec_from_file_location("program", program_path)
     program = importlib.util.module_from_spec(spec)
