@@ -11,6 +11,7 @@ import hashlib
 import re
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 
 from evolve import edits
 from evolve.frame import Frame
@@ -167,6 +168,7 @@ def tree(source: str) -> ast.Module | None:
         return None
 
 
+@lru_cache(maxsize=1024)  # asked for when a program is scored and again when it is recorded
 def fingerprint(source: str, language: str = "python") -> str:
     """Return a hash under which programs that differ only in layout, comments and docstrings are twins."""
     text = "\n".join(line.rstrip() for line in source.splitlines() if line.strip())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -32,8 +33,9 @@ from evolve.arguments import (
     StopWhen,
     Tokens,
 )
-from evolve.compose import MutatorOptions, RunOptions, new_folder, resume, start
-from evolve.doctor import examine
+from evolve.compose import BASELINE, RunOptions, new_folder, resume, start
+from evolve.connection import FILE
+from evolve.doctor import examine, examine_run
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.evaluated import EvaluatedProblem
 from evolve.import_cli import import_app
@@ -41,11 +43,15 @@ from evolve.loop import Reason, Result
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.problem import Problem, TestedProblem
 from evolve.progress import Display
-from evolve.report import Report
+from evolve.report import Report, baseline_summary, program_suffix
 from evolve.sandboxes import SandboxKind, Say, engine, grader, set_up
 from evolve.selection import POLICIES
+from evolve.serving import MutatorOptions
+from evolve.settings import DEFAULT_CANDIDATES, replayed, run_seed, search_options, seed_of, service, workers_of
 from evolve.settings import sampling as config_sampling
-from evolve.settings import search_options, seed_of, service, workers_of
+from evolve.suite import Entry, Share, problem_folders, resume_suite, run_folders, start_suite
+from evolve.suite import summary as suite_summary
+from evolve.traces import programs, write_traces
 from sandbox.base import SandboxError
 
 app = typer.Typer(
@@ -115,6 +121,10 @@ def run(
         int | None, typer.Option(min=0, help="Programs shown beside the parent that do what it can't; default 1.")
     ] = None,
     islands: Annotated[int | None, typer.Option(min=1, help="Islands of the population; default 1.")] = None,
+    stagnation: Annotated[
+        int | None,
+        typer.Option(min=1, help="Restart an island from the others' best after so many candidates without a better one."),
+    ] = None,
     edits: Annotated[
         Literal["auto", "diff", "full"] | None,
         typer.Option(
@@ -125,6 +135,18 @@ def run(
         bool | None,
         typer.Option("--retry/--no-retry", help="Answer a reply without a program once with the reason; default yes."),
     ] = None,
+    baseline: Annotated[
+        Literal["best-of-n"] | None,
+        typer.Option(help="Afterwards sample as many candidates from the initial program alone, for comparison."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(help="Give the completions of this recorded run again, with its seed and options."),
+    ] = None,
+    share: Annotated[
+        Share,
+        typer.Option(help="How a suite's budget is shared: equally, or what solved problems leave over goes to the others."),
+    ] = "unsolved",
     initial: Initial = None,
     evaluator: EvaluatorName = None,
     config: ConfigName = None,
@@ -143,46 +165,68 @@ def run(
     sandbox: SandboxOption = "docker",
     as_json: Json = False,
 ) -> None:
-    """Search for a better program. The run is one folder; `evolve resume` goes on after any kind of stop."""
+    """Search for a better program. The run is one folder; `evolve resume` goes on after any kind of stop.
+
+    A folder of problem folders is searched as a suite: a run for each, one server for all, the budget shared.
+    """
     if selection is not None and selection not in POLICIES:
         raise BadInput(f"--selection: no policy {selection!r}{nearest(selection, POLICIES)} Known: {', '.join(POLICIES)}.")
     names = {"initial": initial, "evaluator": evaluator, "config": config}
-    loaded = problems.load(problem, **names)
-    search = search_options(
-        loaded,
-        {
-            "prompts": prompts,
-            "completions": completions,
-            "answers": answers,
-            "selection": selection,
-            "inspirations": inspirations,
-            "islands": islands,
-            "edits": edits,
-            "retry": retry,
-            "candidates": budget,
-            "tokens": tokens,
-            "minutes": minutes,
-            "stop_when": stop_when,
-        },
+    given = {
+        "prompts": prompts,
+        "completions": completions,
+        "answers": answers,
+        "selection": selection,
+        "inspirations": inspirations,
+        "islands": islands,
+        "stagnation": stagnation,
+        "edits": edits,
+        "retry": retry,
+        "candidates": budget,
+        "tokens": tokens,
+        "minutes": minutes,
+        "stop_when": stop_when,
+    }
+    wanted = MutatorOptions(
+        model=model,
+        base_url=base_url,
+        way=way,
+        sampling=_pairs("--sampling", sampling),
+        server=_pairs("--server", server),
+        patience=patience,
+        replay=None if replay is None else str(replay),
     )
-    place = folder or new_folder(loaded)
+
+    def options_of(loaded: Problem, display: Display) -> RunOptions:
+        search, mutator = search_options(loaded, given), _mutator_options(loaded, wanted, display)
+        if replay is not None:
+            search = replayed(replay, given)
+        return RunOptions(search, mutator, workers or workers_of(loaded), sandbox, network, names, baseline)
+
+    several = problem_folders(problem)
+    if several:
+        if tokens is not None or minutes is not None or replay is not None:
+            raise BadInput("A suite shares a --budget of candidates; --tokens, --minutes and --replay are for single runs.")
+        place = folder or Path("runs") / f"{problem.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        with Display(err, place / "suite.log") as display:
+            loaded = [problems.load(one) for one in several]
+            entries = [
+                Entry(place / one.name, found, options_of(found, display), seed_of(found) if seed is None else seed + number)
+                for number, (one, found) in enumerate(zip(several, loaded, strict=True))
+            ]
+            total = budget or DEFAULT_CANDIDATES * len(entries)
+            asyncio.run(start_suite(entries, total, share, display.say, display.observe))
+        _finish_suite(place, stop_when, as_json)
+        return
+    one = problems.load(problem, **names)
+    place = folder or new_folder(one)
     with Display(err, place / "run.log") as display:
-        mutator = _mutator_options(
-            loaded,
-            MutatorOptions(
-                model=model,
-                base_url=base_url,
-                way=way,
-                sampling=_pairs("--sampling", sampling),
-                server=_pairs("--server", server),
-                patience=patience,
-            ),
-            display,
-        )
-        number = seed_of(loaded) if seed is None else seed
-        options = RunOptions(search, mutator, workers or workers_of(loaded), sandbox, network, names)
+        number = seed_of(one) if seed is None else seed
+        if replay is not None and seed is None:
+            number = run_seed(replay)
+        options = options_of(one, display)
         display.say(f"run {place}, seed {number}")
-        result = asyncio.run(start(place, loaded, options, number, display.say, display.observe))
+        result = asyncio.run(start(place, one, options, number, display.say, display.observe))
     _finish(place, result, stop_when, as_json)
 
 
@@ -194,11 +238,21 @@ def _mutator_options(problem: Problem, given: MutatorOptions, display: Display) 
     if config.ignored:
         display.say(f"{config.path}: without effect here: {', '.join(config.ignored)}")
     values: dict[str, Any] = {"sampling": {**config_sampling(config), **given.sampling}, **service(config)}
-    if config.models and given.model is None and given.base_url is None:
+    if config.models and given.model is None and given.base_url is None and given.replay is None:
         values["models"] = [(name, weight, base) for name, weight, base in config.models if base is not None]
         names = ", ".join(f"{name} at {base}" for name, _, base in config.models)
         display.say(f"using the config's {names}; --model takes a local model instead")
     return replace(given, **values)
+
+
+def _finish_suite(folder: Path, stop_when: str | None, as_json: bool) -> None:
+    """Print how the runs of a suite ended and leave with the exit code."""
+    rows = suite_summary(run_folders(folder))
+    render.show(rows, as_json, lambda: render.show_rows(f"Problems of {folder}", rows))
+    if any(row["status"] == "stopped" for row in rows):
+        raise typer.Exit(130)
+    if stop_when == "solved" and not all(row["solved"] for row in rows):
+        raise typer.Exit(1)
 
 
 @app.command("resume")
@@ -211,6 +265,14 @@ def resume_run(
     as_json: Json = False,
 ) -> None:
     """Go on with a run after any kind of stop; a new budget replaces the old one of its kind."""
+    several = run_folders(run)
+    if several:
+        if budget is not None or tokens is not None or minutes is not None or base_url is not None:
+            raise BadInput(f"{run} is a suite, whose runs have their own budgets; resume one of its runs to change one.")
+        with Display(err, run / "suite.log") as display:
+            asyncio.run(resume_suite(several, display.say, display.observe))
+        _finish_suite(run, None, as_json)
+        return
     budgets = {"candidates": budget, "tokens": tokens, "minutes": minutes}
     given = {name: value for name, value in budgets.items() if value is not None}
     report = Report(run)
@@ -231,10 +293,17 @@ def show(
     """Show what a run found, by what, and at which cost; also while it runs."""
     if (what == "program") != (identity is not None):
         raise BadInput("`evolve show RUN program ID` takes the id of a program, the other views take none.")
+    several = run_folders(run)
+    if several:
+        rows = suite_summary(several)
+        render.show(rows, as_json, lambda: render.show_rows(f"Problems of {run}", rows))
+        return
     report = Report(run)
     try:
         if what in ("best", "program"):
             found: Any = {"run": report.summary(), "program": report.program(identity)}
+            if (run / BASELINE / FILE).is_file():
+                found["baseline"] = baseline_summary(run / BASELINE)
             render.show(found, as_json, lambda: render.show_program(found))
         elif what == "top":
             rows = report.top()
@@ -270,9 +339,42 @@ def check(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what works on this machine and what to do about the rest."""
-    checks = asyncio.run(examine(engine()))
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    target: Annotated[Path, typer.Option("--out", help="File, or folder for --all.")],
+    what: Annotated[
+        Literal["best", "all", "traces"],
+        typer.Option("--what", help="The best program, all distinct programs, or a JSON line per completion for training."),
+    ] = "best",
+    as_json: Json = False,
+) -> None:
+    """Write what a run recorded to files."""
+    if what == "traces":
+        found: dict[str, Any] = {"file": str(target), "completions": write_traces(run, target)}
+    elif what == "best":
+        report = Report(run)
+        best = report.program()
+        report.close()
+        target.write_text(best["source"])
+        found = {"file": str(target), "program": best["id"], "fitness": best["fitness"]}
+    else:
+        target.mkdir(parents=True, exist_ok=True)
+        suffix = program_suffix(run)
+        count = 0
+        for identity, source in programs(run):
+            (target / f"{identity}{suffix}").write_text(source)
+            count += 1
+        found = {"folder": str(target), "programs": count}
+    render.show(found, as_json, lambda: render.say(", ".join(f"{name} {value}" for name, value in found.items())))
+
+
+@app.command()
+def doctor(
+    run: Annotated[Path | None, typer.Argument(help="A run whose database is looked at, instead of the machine.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what works on this machine, or whether a run's database is whole, and what to do about the rest."""
+    checks = asyncio.run(examine(engine())) if run is None else examine_run(run)
     render.show([asdict(one) for one in checks], as_json, lambda: render.show_checks(checks))
     if not all(one.works for one in checks):
         raise typer.Exit(3)
@@ -384,6 +486,8 @@ def _finish(folder: Path, result: Result, stop_when: str | None, as_json: bool) 
         }  # fmt: skip
     finally:
         report.close()
+    if (folder / BASELINE / FILE).is_file():
+        found["baseline"] = baseline_summary(folder / BASELINE)
 
     def text() -> None:
         render.show_program(found)

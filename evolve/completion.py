@@ -66,16 +66,18 @@ class Mutator(Protocol):
         """The way to m answers that the next completions use."""
         ...
 
-    async def sample(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
-        """Return `n` completions of one prompt, each asked for `m` answers.
+    async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
+        """Return completions of one prompt, each asked for `m` answers.
 
         Args:
             messages: the prompt.
-            n: completions (G).
+            positions: places of the wanted completions in the prompt's group; all of them (0 to G-1) but after a kill.
             m: answers in each completion.
-            seed: different for every call of a run; used where the server can.
+            seed: of the prompt, different for each of a run. With the positions it decides the sampling where the server
+                can.
 
         Raises:
+            ContextOverflow: the server refuses the prompt because it is too long.
             MutatorError: the server stayed away for longer than the patience.
         """
         ...

@@ -8,58 +8,33 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from evolve import problem as problems
-from evolve.completion import Mutator
 from evolve.database import Database
-from evolve.ensemble import Ensemble
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.loop import Options, Progress, Reason, Result, Search
 from evolve.metrics_prompt import MetricsPrompter
-from evolve.models import DEFAULT_MODEL, resolve
-from evolve.mutator import OpenAIMutator, Way
+from evolve.models import DEFAULT_MODEL
+from evolve.mutator import OpenAIMutator
 from evolve.problem import Problem
 from evolve.prompt import Prompter, TestPrompter
 from evolve.sandboxes import Isolation, SandboxKind, Say, grader
 from evolve.scoring import Scorer
-from evolve.server import VllmServer
+from evolve.serving import MutatorOptions, Mutators
+from evolve.settings import run_seed
 from evolve.tested import TestedProblem
 
-
-@dataclass(frozen=True, slots=True)
-class MutatorOptions:
-    """How completions are had; stored with the run.
-
-    Attributes:
-        model: hub id, folder, .gguf file or packaged model; with `base_url`, the served name (None: the first).
-        base_url: of a running OpenAI-compatible server; None starts vLLM as a child.
-        way: plain, scaffold or auto.
-        sampling: passed through to every request.
-        server: passed through to vLLM's command line.
-        patience: seconds for which a server that fails is asked again.
-        timeout: seconds that a request may take.
-        retries: how often a request that fails is repeated before the server counts as away.
-        models: name, weight and base URL of several served models, one of which is drawn for each prompt; instead of `model`
-            and `base_url`.
-    """
-
-    model: str | None = None
-    base_url: str | None = None
-    way: Way = "auto"
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    server: Mapping[str, Any] = field(default_factory=dict)
-    patience: float = 300.0
-    timeout: float = 600.0
-    retries: int = 2
-    models: Sequence[tuple[str, float, str]] = ()
+Observe = Callable[[Progress], None]
+BASELINE = "baseline"
+"""Folder in a run's folder with the run of its baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +50,8 @@ class RunOptions:
     """Whether an evaluator may use the network."""
     place: Mapping[str, Any] = field(default_factory=dict)
     """File names in the problem folder, where they are not the usual ones."""
+    baseline: Literal["best-of-n"] | None = None
+    """What the search is compared with at an equal budget: samples from the initial program alone."""
 
     def stored(self) -> dict[str, Any]:
         """Return the options as the database keeps them."""
@@ -83,14 +60,8 @@ class RunOptions:
     @classmethod
     def restored(cls, stored: Mapping[str, Any]) -> RunOptions:
         """Return options that `stored` gave."""
-        return cls(
-            Options.restored(stored["search"]),
-            MutatorOptions(**stored["mutator"]),
-            stored["workers"],
-            stored["sandbox"],
-            stored.get("network", False),
-            stored.get("place", {}),
-        )
+        values = {name: value for name, value in stored.items() if name not in ("search", "mutator")}
+        return cls(Options.restored(stored["search"]), MutatorOptions(**stored["mutator"]), **values)
 
 
 def new_folder(problem: Problem) -> Path:
@@ -117,39 +88,72 @@ def only_process(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-async def start(
-    folder: Path,
-    problem: Problem,
-    options: RunOptions,
-    seed: int,
-    say: Say,
-    observe: Callable[[Progress], None],
-) -> Result:
+class Interrupt:
+    """Turns SIGINT and SIGTERM into the end of the searches that listen; a second one ends everything at once.
+
+    Args:
+        say: told what happens.
+    """
+
+    def __init__(self, say: Say):
+        self._say = say
+        self._searches: list[Search] = []
+        self._signalled = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen while inside."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        def on_signal() -> None:
+            if self._searches and not self._signalled:
+                self._say("stopping; what is recorded is kept (again to stop at once)")
+                self._signalled = True
+                for search in self._searches:
+                    search.interrupt()
+            else:
+                task.cancel()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    @contextmanager
+    def ends(self, search: Search) -> Iterator[None]:
+        """Let an interrupt end this search while inside."""
+        self._searches.append(search)
+        if self._signalled:
+            search.interrupt()
+        try:
+            yield
+        finally:
+            self._searches.remove(search)
+
+
+async def start(folder: Path, problem: Problem, options: RunOptions, seed: int, say: Say, observe: Observe) -> Result:
     """Make a run and search.
 
     Raises:
         EvolveError, SandboxError: see their texts; what was recorded is kept.
     """
-    state = np.random.default_rng(seed).bit_generator.state
-    folder.mkdir(parents=True, exist_ok=True)
-    with only_process(folder):
-        database = Database.create(folder, problem, options.stored(), seed, state)
-        database.record_event("start")
-        return await _search(folder, problem, options, database, say, observe)
+    interrupt = Interrupt(say)
+    with interrupt.listening():
+        async with Mutators(folder, options.mutator, say) as mutators:
+            return await begin(folder, problem, options, seed, mutators, interrupt, say, observe)
 
 
-async def resume(
-    folder: Path,
-    budgets: Mapping[str, Any],
-    base_url: str | None,
-    say: Say,
-    observe: Callable[[Progress], None],
-) -> Result:
+async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None, say: Say, observe: Observe) -> Result:
     """Go on with a run where it stopped.
 
     Args:
         folder: the run.
-        budgets: fields of `Options` that replace the stored ones.
+        budgets: fields of `Options` that replace the stored ones, for good.
         base_url: a running server to use from now on, instead of the run's own choice.
         say: told what takes long.
         observe: shown the progress.
@@ -158,6 +162,52 @@ async def resume(
         BadInput: no run, or its problem has changed since.
         EvolveError, SandboxError: see their texts; what was recorded is kept.
     """
+    interrupt = Interrupt(say)
+    with interrupt.listening():
+        options = changed(folder, budgets, base_url)
+        async with Mutators(folder, options.mutator, say) as mutators:
+            return await go_on(folder, mutators, interrupt, say, observe)
+
+
+async def begin(
+    folder: Path,
+    problem: Problem,
+    options: RunOptions,
+    seed: int,
+    mutators: Mutators,
+    interrupt: Interrupt,
+    say: Say,
+    observe: Observe,
+) -> Result:
+    """Make a run and search, with mutators that may serve other runs as well. See `start`."""
+    state = np.random.default_rng(seed).bit_generator.state
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_process(folder):
+        database = Database.create(folder, problem, options.stored(), seed, state)
+        database.record_event("start")
+        return await _search_with_baseline(folder, problem, options, database, mutators, interrupt, say, observe)
+
+
+def changed(folder: Path, budgets: Mapping[str, Any], base_url: str | None = None) -> RunOptions:
+    """Change a run's budgets and server for good, and return its options.
+
+    Raises:
+        BadInput: no run.
+    """
+    database = Database.open(folder)
+    try:
+        stored = dict(database.run().options)
+        stored["search"] = {**stored["search"], **budgets}
+        if base_url is not None:
+            stored["mutator"] = {**stored["mutator"], "base_url": base_url, "model": None}
+        database.set_options(stored)
+        return RunOptions.restored(stored)
+    finally:
+        database.close()
+
+
+async def go_on(folder: Path, mutators: Mutators, interrupt: Interrupt, say: Say, observe: Observe) -> Result:
+    """Go on with a run, with mutators that may serve other runs as well. See `resume`."""
     database = Database.open(folder)
     with only_process(folder):
         row = database.run()
@@ -167,13 +217,35 @@ async def resume(
                 f"{problem.path} has changed since the run began, so its scores could not be compared with the recorded "
                 "ones. Undo the change, or start a new run."
             )
-        stored = dict(row.options)
-        stored["search"] = {**stored["search"], **budgets}
-        if base_url is not None:
-            stored["mutator"] = {**stored["mutator"], "base_url": base_url, "model": None}
-        options = RunOptions.restored(stored)
-        database.record_event("resume", **budgets)
-        return await _search(folder, problem, options, database, say, observe)
+        database.record_event("resume")
+        options = RunOptions.restored(row.options)
+        return await _search_with_baseline(folder, problem, options, database, mutators, interrupt, say, observe)
+
+
+async def _search_with_baseline(
+    folder: Path,
+    problem: Problem,
+    options: RunOptions,
+    database: Database,
+    mutators: Mutators,
+    interrupt: Interrupt,
+    say: Say,
+    observe: Observe,
+) -> Result:
+    """Search; then spend as many candidates on the baseline, in a run of its own beside this one."""
+    result = await _search(folder, problem, options, database, mutators, interrupt, say, observe)
+    if options.baseline is None or result.reason is Reason.INTERRUPTED:
+        return result
+    place = folder / BASELINE
+    search = replace(options.search, selection="initial", inspirations=0, top=0, diverse=0, candidates=result.candidates)
+    plain = replace(options, search=replace(search, tokens=None, minutes=None, patience=None), baseline=None)
+    say(f"best of {result.candidates} from the initial program, for comparison: {place}")
+    if (place / "run.sqlite").exists():
+        changed(place, {"candidates": result.candidates})
+        await go_on(place, mutators, interrupt, say, observe)
+    else:
+        await begin(place, problem, plain, run_seed(folder), mutators, interrupt, say, observe)
+    return result
 
 
 async def _search(
@@ -181,73 +253,55 @@ async def _search(
     problem: Problem,
     options: RunOptions,
     database: Database,
+    mutators: Mutators,
+    interrupt: Interrupt,
     say: Say,
-    observe: Callable[[Progress], None],
+    observe: Observe,
 ) -> Result:
-    task = asyncio.current_task()
-    assert task is not None
-    search: Search | None = None
-    running = False
-
-    def on_signal() -> None:
-        nonlocal running
-        if search is not None and running:
-            say("stopping; what is recorded is kept (again to stop at once)")
-            search.interrupt()
-            running = False
-        else:
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    try:
-        async with AsyncExitStack() as stack:
-            stack.callback(database.close)
-            database.set_status("running")
-            try:
-                say("starting the sandbox and proving that its limits hold")
-                decided = database.last_event("isolation")
-                opened, isolation = await stack.enter_async_context(
-                    grader(
-                        problem,
-                        options.sandbox,
-                        options.workers,
-                        folder.name,
-                        say,
-                        options.network,
-                        None if decided is None else Isolation(**decided),
-                        database.best_fitness(),
-                    )
+    async with AsyncExitStack() as stack:
+        stack.callback(database.close)
+        database.set_status("running")
+        try:
+            say("starting the sandbox and proving that its limits hold")
+            decided = database.last_event("isolation")
+            opened, isolation = await stack.enter_async_context(
+                grader(
+                    problem,
+                    options.sandbox,
+                    options.workers,
+                    folder.name,
+                    say,
+                    options.network,
+                    None if decided is None else Isolation(**decided),
+                    database.best_fitness(),
                 )
-                if decided is None and isolation is not None:
-                    database.record_event("isolation", **asdict(isolation))
-                _check_level(database, opened.level)
-                scorer = Scorer(opened, problem.language, database.known)
-                stack.push_async_callback(scorer.close)
-                model = options.mutator.model or DEFAULT_MODEL
-                search = Search(problem, options.search, database, scorer, prompter(problem), model, observe)
-                await search.begin()
-                if search.reason() is None:
-                    mutator = await _mutator(folder, problem, options.mutator, stack, say)
-                    if isinstance(mutator, OpenAIMutator):
-                        mutator.resume_with(database.last_format() or mutator.format)
-                    running = True
+            )
+            if decided is None and isolation is not None:
+                database.record_event("isolation", **asdict(isolation))
+            _check_level(database, opened.level)
+            scorer = Scorer(opened, problem.language, database.known)
+            stack.push_async_callback(scorer.close)
+            model = options.mutator.model or DEFAULT_MODEL
+            search = Search(problem, options.search, database, scorer, prompter(problem), model, observe)
+            await search.begin()
+            if search.reason() is None:
+                mutator = await mutators.connect(problem)
+                if isinstance(mutator, OpenAIMutator):
+                    mutator.resume_with(database.last_format() or mutator.format)
+                with interrupt.ends(search):
                     await search.run(mutator)
-                result = await search.finish()
-            except asyncio.CancelledError:
-                database.set_status("stopped", Reason.INTERRUPTED)
-                raise
-            except Exception as error:
-                database.set_status("stopped", str(error)[:2000])
-                database.record_event("fault", error=f"{type(error).__name__}: {error}"[:2000])
-                raise
-            stopped = result.reason is Reason.INTERRUPTED
-            database.set_status("stopped" if stopped else "finished", result.reason)
-            database.record_event("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
-            return result
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().remove_signal_handler(number)
+            result = await search.finish()
+        except asyncio.CancelledError:
+            database.set_status("stopped", Reason.INTERRUPTED)
+            raise
+        except Exception as error:
+            database.set_status("stopped", str(error)[:2000])
+            database.record_event("fault", error=f"{type(error).__name__}: {error}"[:2000])
+            raise
+        stopped = result.reason is Reason.INTERRUPTED
+        database.set_status("stopped" if stopped else "finished", result.reason)
+        database.record_event("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
+        return result
 
 
 def prompter(problem: Problem) -> Prompter:
@@ -266,39 +320,3 @@ def _check_level(database: Database, level: str) -> None:
             f"The scores of this run come from the sandbox {recorded!r}; here it would be {level!r}. Scores of different "
             "isolation are never mixed: resume on a machine where the first one works, or start a new run."
         )
-
-
-async def _mutator(folder: Path, problem: Problem, options: MutatorOptions, stack: AsyncExitStack, say: Say) -> Mutator:
-    """Return a connected mutator, its server started if need be."""
-    common: dict[str, Any] = {
-        "way": options.way,
-        "language": problem.language,
-        "sampling": options.sampling,
-        "patience": options.patience,
-        "timeout": options.timeout,
-        "retries": options.retries,
-        "say": say,
-    }
-    key = os.environ.get("OPENAI_API_KEY") or (problem.config.api_key if isinstance(problem, EvaluatedProblem) else None)
-    if options.models:
-        clients = [
-            await stack.enter_async_context(OpenAIMutator(url, name, api_key=key or "none", **common))
-            for name, _, url in options.models
-        ]
-        return Ensemble(clients, [weight for _, weight, _ in options.models])
-    if options.base_url is not None:
-        client = OpenAIMutator(options.base_url, options.model, api_key=key or "none", **common)
-    else:
-        name = options.model or DEFAULT_MODEL
-        path = await asyncio.to_thread(resolve, name, say)
-        say(f"model {name}: {path}")
-        server = await stack.enter_async_context(
-            VllmServer(path, Path(name).name, folder / "server.log", options=options.server, say=say)
-        )
-        client = OpenAIMutator(
-            server.base_url, server.name, takes_seeds=server.takes_seeds, recover=server.recover, **common
-        )
-    connected = await stack.enter_async_context(client)
-    if not connected.gives_token_ids:
-        say(f"{options.base_url} gives no token ids: this run can search, but a mutator can't be trained from it")
-    return connected

@@ -13,25 +13,41 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Table, bindparam, func, insert, select, update
 
 from evolve import schema as s
 from evolve.answers import Answer, fingerprint
 from evolve.completion import Completion, Format, Message
 from evolve.connection import FILE, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
-from evolve.history import Committed, first, history, seeds, stored_score, text, texts
+from evolve.history import Committed, committed, history, oldest, seeds, stored_score, text, texts
 from evolve.problem import Problem
 from evolve.score import Score
 from sandbox.judge import TestResult
 
 IMPORTED = "imported"
 """Isolation of scores that another system gave."""
+
+# Statements that every completion needs, built once.
+INSERT = {table: insert(table) for table in s.metadata.tables.values()}
+INSERT_SOURCE = insert(s.source).prefix_with("or ignore", dialect="sqlite")
+SET_RNG = update(s.run).values(rng_state=bindparam("state", type_=s.run.c.rng_state.type))
+SET_ELAPSED = update(s.run).values(elapsed=bindparam("seconds"))
+SET_COMMITTED = update(s.run).values(committed=bindparam("one"))
+PROGRAM = select(s.program).where(s.program.c.id == bindparam("one"))
+SOURCE = select(s.source.c.text).join(s.program).where(s.program.c.id == bindparam("one"))
+KNOWN = select(s.program).where(s.program.c.id == oldest(bindparam("twin")).scalar_subquery())
+MINE = s.program.c.completion_id.in_(select(s.completion.c.id).where(s.completion.c.prompt_id == bindparam("one")))
+OLDEST = oldest(s.program.c.fingerprint).scalar_subquery()
+SET_TWINS = update(s.program).where(MINE, s.program.c.id > OLDEST).values(duplicate_of=OLDEST)
+EVALUATED = (
+    select(s.program.c.id, s.program.c.metrics).where(MINE, s.program.c.metrics.is_not(None)).order_by(s.program.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ class Database:
             row = connection.execute(select(s.run)).one()
             self._objectives = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
             self._seeds = _seeds(connection)
+            self._evaluates = "metric" in set(connection.scalars(select(s.objective.c.kind)))
         search = row.options.get("search", {})
         self._completions, self._answers = int(search.get("completions", 1)), int(search.get("answers", 1))
         self._legacy = row.legacy_prompts
@@ -146,6 +163,11 @@ class Database:
         with self._write() as connection:
             connection.execute(update(s.run).values(status=status, reason=reason))
 
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        """Replace the run's options."""
+        with self._write() as connection:
+            connection.execute(update(s.run).values(options=dict(options)))
+
     def record_event(self, kind: str, **data: Any) -> None:
         """Record something that happened to the run."""
         with self._write() as connection:
@@ -188,11 +210,13 @@ class Database:
 
     def record_seed(self, source: str, language: str, score: Score, parent: int | None = None) -> int:
         """Record a program that the run starts from, the initial one first, and return its id."""
+        identity = self._seeds + 1
+        row = _program(Answer(source), score, language)
+        row |= {"id": identity, "position": 0, "generation": 0, "parent_id": parent}
         with self._write() as connection:
-            identity = self._program(connection, Answer(source), score, language, position=0, generation=0, parent_id=parent)
-            if score.values is not None:
-                self._vectors(connection, [identity])
-            self._seeds += 1
+            _insert_programs(connection, [row], [source])
+            self._vectors(connection, {identity: row})
+            self._seeds = identity
         return identity
 
     def record_prompt(self, prompt: NewPrompt, rng_state: Any) -> OpenPrompt:
@@ -210,9 +234,16 @@ class Database:
             "retries": prompt.retries,
         }
         with self._write() as connection:
-            connection.execute(update(s.run).values(rng_state=rng_state))
+            connection.execute(SET_RNG, {"state": rng_state})
             identity = _inserted(connection, s.prompt, values)
         return _opened(identity, values, range(prompt.completions))
+
+    def record_shortened(self, prompt: int, messages: Sequence[Message], reason: str) -> None:
+        """Replace a prompt that was too long by what the model gets instead."""
+        with self._write() as connection:
+            connection.execute(update(s.prompt).where(s.prompt.c.id == prompt).values(messages=list(messages)))
+            values = {"created": time.time(), "kind": "prompt-shortened", "data": {"prompt": prompt, "reason": reason[:500]}}
+            connection.execute(INSERT[s.event], values)
 
     def record_completion(
         self,
@@ -239,8 +270,7 @@ class Database:
             edits: whether the reply held edits.
             retry_of: position of the completion that this one answers the error of.
         """
-        values = asdict(completion)
-        del values["mutator"]
+        values = {name: getattr(completion, name) for name in Completion.__slots__ if name != "mutator"}
         identity = self._completion_id(prompt, position)
         values |= {
             "id": identity,
@@ -251,80 +281,49 @@ class Database:
             "edits": edits,
             "retry_of": None if retry_of is None else self._completion_id(prompt, retry_of),
         }
+        rows = []
+        for index, (answer, score) in enumerate(answers):
+            row = _program(answer, score, language)
+            row |= {
+                "id": self._seeds + (identity - 1) * self._answers + index + 1,
+                "position": index,
+                "generation": prompt.generation,
+                "completion_id": identity,
+                "parent_id": prompt.parent,
+            }
+            rows.append(row)
         with self._write() as connection:
-            connection.execute(insert(s.completion).values(**values))
-            connection.execute(update(s.run).values(elapsed=elapsed))
-            return [
-                self._program(
-                    connection,
-                    answer,
-                    score,
-                    language,
-                    id=self._seeds + (identity - 1) * self._answers + index + 1,
-                    position=index,
-                    generation=prompt.generation,
-                    completion_id=identity,
-                    parent_id=prompt.parent,
-                )
-                for index, (answer, score) in enumerate(answers)
-            ]
+            connection.execute(INSERT[s.completion], values)
+            connection.execute(SET_ELAPSED, {"seconds": elapsed})
+            _insert_programs(connection, rows, [answer.source for answer, score in answers if score is not None])
+        return [row["id"] for row in rows]
 
     def _completion_id(self, prompt: OpenPrompt, position: int) -> int:
         """Return the id of a place in the search: G completions and as many retries to a prompt."""
         return int(2 * self._completions * (prompt.id - 1 + self._legacy) + position + 1)
-
-    def _program(self, connection: Connection, answer: Answer, score: Score | None, language: str, **values: Any) -> int:
-        values |= {"created": time.time(), "status": "unusable", "reason": answer.reason}
-        if answer.source is not None and score is not None:
-            digest = hashlib.sha256(answer.source.encode()).hexdigest()
-            if not connection.execute(select(s.source.c.hash).where(s.source.c.hash == digest)).scalar():
-                connection.execute(insert(s.source).values(hash=digest, text=answer.source))
-            values |= {
-                "source_hash": digest,
-                "fingerprint": fingerprint(answer.source, language),
-                "status": "scored" if score.ran else "failed",
-                "fitness": score.fitness,
-                "solved": score.solved,
-                "scores": score.scores.tolist() if score.values is None else None,
-                "verdicts": [result.verdict for result in score.results],
-                "results": [_kept(result) for result in score.results],
-                "level": score.level,
-            }
-            if score.values is not None:
-                values |= {
-                    "metrics": {"values": texts(score.values), "given": texts(score.metrics)},
-                    "artifacts": texts(score.artifacts),
-                }
-        return _inserted(connection, s.program, values)
 
     def commit(self, prompt: OpenPrompt) -> Committed:
         """Tell twins among a complete prompt's programs, give them their vectors, and return what the prompt brought.
 
         Prompts are committed in the order of their ids, each once.
         """
-        mine = select(s.completion.c.id).where(s.completion.c.prompt_id == prompt.id)
         with self._write() as connection:
-            rows = connection.execute(
-                select(s.program.c.id, s.program.c.fingerprint, s.program.c.metrics)
-                .where(s.program.c.completion_id.in_(mine), s.program.c.fingerprint.is_not(None))
-                .order_by(s.program.c.id)
-            ).all()
-            for row in rows:
-                oldest = connection.execute(first(row.fingerprint)).scalar_one()
-                if oldest < row.id:
-                    connection.execute(update(s.program).where(s.program.c.id == row.id).values(duplicate_of=oldest))
-            self._vectors(connection, [row.id for row in rows if row.metrics is not None])
-            connection.execute(update(s.run).values(committed=prompt.id))
-            (found,) = history(connection, s.prompt.c.id == prompt.id)
-        return found
+            connection.execute(SET_TWINS, {"one": prompt.id})
+            if self._evaluates:
+                evaluated = connection.execute(EVALUATED, {"one": prompt.id})
+                self._vectors(connection, {row.id: {"metrics": row.metrics} for row in evaluated})
+            connection.execute(SET_COMMITTED, {"one": prompt.id})
+            return committed(connection, prompt.id)
 
-    def _vectors(self, connection: Connection, programs: Sequence[int]) -> None:
+    def _vectors(self, connection: Connection, programs: Mapping[int, Mapping[str, Any]]) -> None:
         """Give evaluated programs their score vectors; an objective that is new gets the next place in them."""
-        for identity in programs:
-            query = select(s.program.c.metrics).where(s.program.c.id == identity)
-            values = connection.execute(query).scalar_one()["values"]
+        for identity, row in programs.items():
+            if row["metrics"] is None:
+                continue
+            self._evaluates = True
+            values = row["metrics"]["values"]
             for name in sorted(set(values) - set(self._objectives)):
-                connection.execute(insert(s.objective).values(id=len(self._objectives), name=name, kind="metric"))
+                connection.execute(INSERT[s.objective], {"id": len(self._objectives), "name": name, "kind": "metric"})
                 self._objectives.append(name)
             vector = [values.get(name) for name in self._objectives]
             connection.execute(update(s.program).where(s.program.c.id == identity).values(scores=vector))
@@ -336,9 +335,8 @@ class Database:
 
     def known(self, twin: str) -> Score | None:
         """Return the score of a recorded program with this fingerprint, or None."""
-        query = select(s.program).where(s.program.c.id == first(twin).scalar_subquery())
         with errors(self._path), self._engine.connect() as connection:
-            row = connection.execute(query).first()
+            row = connection.execute(KNOWN, {"twin": twin}).first()
         return None if row is None else stored_score(row)
 
     def record_hidden(self, program: int, results: Sequence[TestResult]) -> None:
@@ -356,19 +354,18 @@ class Database:
     def score(self, program: int) -> Score:
         """Return a program's score."""
         with errors(self._path), self._engine.connect() as connection:
-            return stored_score(connection.execute(select(s.program).where(s.program.c.id == program)).one())
+            return stored_score(connection.execute(PROGRAM, {"one": program}).one())
 
     def source(self, program: int) -> str:
         """Return a program's text."""
-        query = select(s.source.c.text).join(s.program).where(s.program.c.id == program)
         with errors(self._path), self._engine.connect() as connection:
-            return str(connection.execute(query).scalar_one())
+            return str(connection.execute(SOURCE, {"one": program}).scalar_one())
 
     def history(self) -> Iterator[Committed]:
         """Yield what the run started from, then what each committed prompt brought, in order."""
         with errors(self._path), self._engine.connect() as connection:
             yield from seeds(connection)
-            yield from history(connection, s.prompt.c.id <= select(s.run.c.committed).scalar_subquery())
+            yield from history(connection)
 
     def open_prompts(self) -> list[OpenPrompt]:
         """Return the prompts that are not committed, as after a kill, in order."""
@@ -436,8 +433,42 @@ def _opened(identity: int, values: Mapping[str, Any], missing: Sequence[int]) ->
     )
 
 
-def _inserted(connection: Connection, table: Any, values: Mapping[str, Any]) -> int:
-    key = connection.execute(insert(table).values(**values)).inserted_primary_key
+def _program(answer: Answer, score: Score | None, language: str) -> dict[str, Any]:
+    """Return the columns of a program that come from its answer and its score."""
+    row = dict.fromkeys(s.program.c.keys())
+    row |= {"created": time.time(), "status": "unusable", "reason": answer.reason, "solved": False}
+    if answer.source is None or score is None:
+        return row
+    row |= {
+        "source_hash": _digest(answer.source),
+        "fingerprint": fingerprint(answer.source, language),
+        "status": "scored" if score.ran else "failed",
+        "fitness": score.fitness,
+        "solved": score.solved,
+        "scores": score.scores.tolist() if score.values is None else None,
+        "verdicts": [result.verdict for result in score.results],
+        "results": [_kept(result) for result in score.results],
+        "level": score.level,
+    }
+    if score.values is not None:
+        row["metrics"] = {"values": texts(score.values), "given": texts(score.metrics)}
+        row["artifacts"] = texts(score.artifacts)
+    return row
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+def _insert_programs(connection: Connection, rows: list[dict[str, Any]], sources: Sequence[str | None]) -> None:
+    new = [{"hash": _digest(source), "text": source} for source in sources if source is not None]
+    if new:
+        connection.execute(INSERT_SOURCE, new)
+    connection.execute(INSERT[s.program], rows)
+
+
+def _inserted(connection: Connection, table: Table, values: Mapping[str, Any]) -> int:
+    key = connection.execute(INSERT[table], values).inserted_primary_key
     assert key is not None
     return int(key[0])
 

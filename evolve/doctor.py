@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import docker
+from sqlalchemy import select
 
+from evolve import schema as s
 from evolve.cache import cache_folder
+from evolve.connection import FILE, connect, errors
+from evolve.history import totals
 from evolve.models import DEFAULT_MODEL, PACKAGED
 from evolve.server import has_cuda, is_installed
 from sandbox.base import EngineUnavailable, Limits, SandboxError
@@ -75,3 +80,25 @@ def _model() -> Iterator[Check]:
         f"ready: {', '.join(ready) or 'none'}",
         f"`evolve setup` fetches {DEFAULT_MODEL}; `--model` takes a hub id, a folder or a .gguf file.",
     )
+
+
+def examine_run(folder: Path) -> list[Check]:
+    """Look at a run's database: readable, whole, nothing that points nowhere, and how far it came."""
+    path = folder / FILE
+    engine = connect(path, read_only=True)
+    lost = "Copy the file away; `sqlite3 run.sqlite .recover` saves what can be read. Start a new run."
+    try:
+        with errors(path), engine.connect() as connection:
+            found = list(connection.exec_driver_sql("pragma integrity_check").scalars())
+            checks = [Check("integrity", found == ["ok"], "; ".join(found)[:300], lost)]
+            loose = len(connection.exec_driver_sql("pragma foreign_key_check").all())
+            checks.append(Check("references", loose == 0, f"{loose} rows point nowhere", lost))
+            run = connection.execute(select(s.run)).one()
+            used = totals(connection)
+            state = f"{run.status}{': ' + run.reason if run.reason else ''}; {used.candidates} candidates"
+            checks.append(Check("run", True, f"{run.problem_name}: {state}"))
+            there = Path(run.problem).is_dir()
+            checks.append(Check("problem", there, run.problem, "Put the problem folder back there, or it can't be resumed."))
+    finally:
+        engine.dispose()
+    return checks

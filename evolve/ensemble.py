@@ -32,7 +32,7 @@ class Ensemble:
         """See `Mutator.format`; the first one's."""
         return self._mutators[0].format
 
-    async def sample(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+    async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """See `Mutator.sample`."""
         index = int(np.random.default_rng(seed).choice(len(self._mutators), p=self._shares))
-        return await self._mutators[index].sample(messages, n, m, seed)
+        return await self._mutators[index].sample(messages, positions, m, seed)

@@ -30,6 +30,10 @@ class MutatorError(EvolveError):
     """The model server cannot be started, or stayed away for longer than the patience."""
 
 
+class ContextOverflow(EvolveError):
+    """A prompt is too long for the model, and can't be made shorter."""
+
+
 class ModelError(EvolveError):
     """No usable model: not found, not fetched, or a file with another hash than expected."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 KEPT = {
     "": (
-        "max_iterations random_seed language file_suffix diff_based_evolution diff_pattern enforce_evolve_blocks "
+        "max_iterations random_seed language diff_based_evolution diff_pattern enforce_evolve_blocks "
         "max_code_length early_stopping_patience early_stopping_metric convergence_threshold"
     ),
     "llm": (
@@ -39,7 +39,7 @@ KEPT = {
     ),
     "database": (
         "population_size archive_size num_islands elite_selection_ratio exploration_ratio exploitation_ratio "
-        "feature_dimensions feature_bins migration_interval migration_rate random_seed"
+        "feature_dimensions feature_bins migration_interval migration_rate"
     ),
     "evaluator": (
         "timeout cascade_evaluation cascade_thresholds parallel_evaluations memory_limit_mb cpu_limit enable_artifacts"

@@ -10,7 +10,8 @@ from evolve import edits
 from evolve.answers import Answer, Rules, parse
 from evolve.completion import Completion, Message, Mutator
 from evolve.database import Database, OpenPrompt
-from evolve.prompt import retry
+from evolve.errors import ContextOverflow
+from evolve.prompt import retry, shorten
 from evolve.score import Score
 from evolve.scoring import Scorer
 from evolve.stopwatch import Stopwatch
@@ -48,7 +49,7 @@ class Bench:
         self.completions = completions
         self.elapsed = elapsed
         self.on_recorded = on_recorded
-        self.sampling, self.scoring = Stopwatch(), Stopwatch()
+        self.sampling, self.scoring, self.busy = Stopwatch(), Stopwatch(), Stopwatch()
         self._model = model
         self._names: dict[str, int] = {}
 
@@ -101,19 +102,30 @@ class Group:
         self.is_complete = True
 
     async def _sample(self, positions: Sequence[int]) -> None:
-        prompt = self.prompt
-        completions = await self._request(prompt.messages, len(positions), prompt.seed)
+        completions = await self._request(self.prompt.messages, positions)
         jobs = [self._completion(position, one) for position, one in zip(positions, completions, strict=True)]
         await together(jobs)
 
-    async def _request(self, messages: Sequence[Message], n: int, seed: int) -> list[Completion]:
+    async def _request(self, messages: Sequence[Message], positions: Sequence[int]) -> list[Completion]:
+        """Sample, with a prompt that is too long made shorter until it fits; that is recorded."""
+        while True:
+            try:
+                return await self._sampled(messages, positions)
+            except ContextOverflow as error:
+                shorter = shorten(messages)
+                if shorter is None:
+                    raise
+                self._bench.database.record_shortened(self.prompt.id, shorter, str(error))
+                messages = shorter
+
+    async def _sampled(self, messages: Sequence[Message], positions: Sequence[int]) -> list[Completion]:
         if self._stopped:
             raise _Stopped
-        bench = self._bench
-        request = asyncio.create_task(bench.mutator.sample(messages, n, self.prompt.answers, seed))
+        bench, prompt = self._bench, self.prompt
+        request = asyncio.create_task(bench.mutator.sample(messages, positions, prompt.answers, prompt.seed))
         self._requests.add(request)
         try:
-            with bench.sampling.running():
+            with bench.sampling.running(), bench.busy.running():
                 await asyncio.wait({request})
         finally:
             self._requests.discard(request)
@@ -125,7 +137,7 @@ class Group:
     async def _completion(self, position: int, completion: Completion, retry_of: int | None = None) -> None:
         bench, prompt = self._bench, self.prompt
         answers = parse(completion.text, prompt.answers, bench.rules, self._parent)
-        with bench.scoring.running():
+        with bench.scoring.running(), bench.busy.running():
             scores: list[Score | None] = list(await together([self._score(answer) for answer in answers]))
         ids = bench.database.record_completion(
             prompt,
@@ -148,10 +160,10 @@ class Group:
 
     async def _retry(self, position: int, reply: str, reasons: Sequence[str]) -> None:
         """Answer a reply without any program with the reason, once."""
-        prompt, rules = self.prompt, self._bench.rules
-        messages = retry(prompt.messages, reply, reasons, rules.language, prompt.answers)
-        (completion,) = await self._request(messages, 1, (prompt.seed + 1 + position) % (1 << 31))
-        await self._completion(self._bench.completions + position, completion, position)
+        messages = retry(self.prompt.messages, reply, reasons, self._bench.rules.language, self.prompt.answers)
+        place = self._bench.completions + position
+        (completion,) = await self._request(messages, [place])
+        await self._completion(place, completion, position)
 
     async def _score(self, answer: Answer) -> Score | None:
         return None if answer.source is None else await self._bench.scorer.score(answer.source)

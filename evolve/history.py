@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from evolve import schema as s
 from evolve.population import Member
@@ -79,30 +79,28 @@ def seeds(connection: Connection) -> Iterator[Committed]:
         yield Committed(None, 0, 0, members, [row.id] if row.solved else [], 0, 0, 0, 0, 0, 0, 0)
 
 
-def first(twin: str) -> Any:
+def oldest(twin: Any) -> Select[Any]:
     """Select the id of the first program with a fingerprint."""
-    return select(func.min(s.program.c.id)).where(s.program.c.fingerprint == twin)
+    other = s.program.alias()
+    return select(func.min(other.c.id)).where(other.c.fingerprint == twin)
 
 
-def _members() -> Any:
+def _members() -> Select[Any]:
     """Select what the population and the totals need of programs."""
-    columns = ("id", "status", "fitness", "solved", "scores", "metrics", "duplicate_of", "reason", "completion_id")
+    columns = ("id", "status", "fitness", "solved", "scores", "metrics", "duplicate_of", "completion_id")
     return select(*(s.program.c[name] for name in columns), s.source.c.text).outerjoin(s.source)
 
 
-def history(connection: Connection, condition: Any) -> Iterator[Committed]:
-    """Yield what prompts brought, in their order."""
-    programs = iter(
-        connection.execute(
-            _members()
-            .add_columns(s.completion.c.prompt_id, s.completion.c.edits)
-            .join(s.completion, s.program.c.completion_id == s.completion.c.id)
-            .join(s.prompt, s.completion.c.prompt_id == s.prompt.c.id)
-            .where(condition)
-            .order_by(s.prompt.c.id, s.program.c.id)
-        )
+def _of_prompts(condition: Any) -> tuple[Select[Any], Select[Any]]:
+    """Select the programs of some prompts, and the prompts with their tokens, in their order."""
+    programs = (
+        _members()
+        .add_columns(s.completion.c.prompt_id, s.completion.c.edits)
+        .join(s.completion, s.program.c.completion_id == s.completion.c.id)
+        .where(condition(s.completion.c.prompt_id))
+        .order_by(s.completion.c.prompt_id, s.program.c.id)
     )
-    prompts = connection.execute(
+    prompts = (
         select(
             s.prompt.c.id,
             s.prompt.c.generation,
@@ -111,31 +109,51 @@ def history(connection: Connection, condition: Any) -> Iterator[Committed]:
             func.coalesce(func.sum(s.completion.c.prompt_tokens), 0).label("prompt_tokens"),
         )
         .join(s.completion, s.completion.c.prompt_id == s.prompt.c.id)
-        .where(condition)
+        .where(condition(s.prompt.c.id))
         .group_by(s.prompt.c.id)
         .order_by(s.prompt.c.id)
-    ).all()
+    )
+    return programs, prompts
+
+
+ONE = _of_prompts(lambda prompt: prompt == bindparam("one"))
+ALL = _of_prompts(lambda prompt: prompt <= select(s.run.c.committed).scalar_subquery())
+
+
+def committed(connection: Connection, prompt: int) -> Committed:
+    """Return what one prompt brought."""
+    programs, prompts = (connection.execute(query, {"one": prompt}).all() for query in ONE)
+    return _brought(prompts[0], programs)
+
+
+def history(connection: Connection) -> Iterator[Committed]:
+    """Yield what all committed prompts brought, in their order."""
+    programs = iter(connection.execution_options(yield_per=1000).execute(ALL[0]))
     row = next(programs, None)
-    for prompt in prompts:
+    for prompt in connection.execute(ALL[1]).all():
         mine = []
         while row is not None and row.prompt_id == prompt.id:
             mine.append(row)
             row = next(programs, None)
-        ran = [one for one in mine if one.status == "scored" and one.duplicate_of is None]
-        yield Committed(
-            prompt.id,
-            prompt.generation,
-            prompt.island,
-            [_member(one) for one in ran],
-            [one.id for one in ran if one.solved],
-            len(mine),
-            sum(one.status == "unusable" for one in mine),
-            sum(one.duplicate_of is not None for one in mine),
-            prompt.completion_tokens,
-            prompt.prompt_tokens,
-            sum(one.edits for one in mine),
-            sum(one.edits and one.status == "unusable" for one in mine),
-        )
+        yield _brought(prompt, mine)
+
+
+def _brought(prompt: Row[Any], programs: Sequence[Row[Any]]) -> Committed:
+    ran = [one for one in programs if one.status == "scored" and one.duplicate_of is None]
+    return Committed(
+        prompt.id,
+        prompt.generation,
+        prompt.island,
+        [_member(one) for one in ran],
+        [one.id for one in ran if one.solved],
+        len(programs),
+        sum(one.status == "unusable" for one in programs),
+        sum(one.duplicate_of is not None for one in programs),
+        prompt.completion_tokens,
+        prompt.prompt_tokens,
+        sum(one.edits for one in programs),
+        sum(one.edits and one.status == "unusable" for one in programs),
+    )
 
 
 def _member(row: Row[Any]) -> Member:

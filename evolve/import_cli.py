@@ -13,12 +13,13 @@ from rich.console import Console
 from evolve import problem as problems
 from evolve import render
 from evolve.arguments import ConfigName, EvaluatorName, ImportedProblem, Initial, Json
-from evolve.compose import MutatorOptions, RunOptions, new_folder
+from evolve.compose import RunOptions, new_folder
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.imports import Foreign, read_openevolve, read_shinka, start_from
 from evolve.progress import Display
 from evolve.sandboxes import sandbox_with
+from evolve.serving import MutatorOptions
 from evolve.settings import search_options, seed_of, workers_of
 
 import_app = typer.Typer(help="Write problem folders, or start runs, from other sources.", no_args_is_help=True)

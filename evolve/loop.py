@@ -142,6 +142,8 @@ class Result:
     solved: bool
     confirmed: bool
     """The best program passes the hidden tests as well."""
+    candidates: int = 0
+    """That the run has used."""
 
 
 class Search:
@@ -186,7 +188,7 @@ class Search:
         self._groups: deque[Group] = deque()
         self._stop = asyncio.Event()
         self._woken = asyncio.Event()
-        self._noted = (0.0, 0.0, 0.0)
+        self._noted = (0.0, 0.0, 0.0, 0.0)
         self._committed = 0
         self._elapsed_before = database.run().elapsed
         self._started = time.monotonic()
@@ -230,7 +232,7 @@ class Search:
         """
         options, problem = self._options, self._problem
         self._started = time.monotonic()
-        self._noted = (0.0, 0.0, self._started)
+        self._noted = (0.0, 0.0, 0.0, self._started)
         rules = Rules(problem.language, problem.entry, options.longest, options.edit_pattern)
         bench = Bench(
             self._database,
@@ -270,7 +272,8 @@ class Search:
         assert best is not None
         winner = best.id if self._solved is None else self._solved
         confirmed = await self._confirm(winner)
-        return Result(reason or Reason.CANDIDATES, winner, self._solved is not None, confirmed)
+        candidates = self.progress.totals.candidates
+        return Result(reason or Reason.CANDIDATES, winner, self._solved is not None, confirmed, candidates)
 
     def reason(self) -> Reason | None:
         """Return why the search is at its end, or None while it is not."""
@@ -430,8 +433,8 @@ class Search:
 
     def _note_flow(self, bench: Bench, at_end: bool = False) -> None:
         """After each generation, record how busy mutator and sandbox were since the last time."""
-        now = (bench.sampling.total(), bench.scoring.total(), time.monotonic())
-        sampling, scoring, wall = (after - before for after, before in zip(now, self._noted, strict=True))
+        now = (bench.sampling.total(), bench.scoring.total(), bench.busy.total(), time.monotonic())
+        sampling, scoring, busy, wall = (after - before for after, before in zip(now, self._noted, strict=True))
         self._committed += 0 if at_end else 1
         if wall > 0 and (at_end or self._committed >= self._options.prompts):
             self._noted, self._committed = now, 0
@@ -440,6 +443,7 @@ class Search:
                 generation=self.progress.totals.generation,
                 mutator_busy=round(sampling, 3),
                 scoring_busy=round(scoring, 3),
+                idle_while_scoring=round(busy - sampling, 3),
                 wall=round(wall, 3),
             )
 

@@ -31,7 +31,8 @@ class MetricsPrompter:
         self._problem = problem
         self._contract = "Keep what the evaluation calls: names, parameters and kinds of results."
         config = problem.config
-        self._most = int(config.whole("prompt.max_artifact_bytes")) if config.flag("prompt.include_artifacts") else 0
+        wanted = config.flag("prompt.include_artifacts") and config.flag("evaluator.enable_artifacts")
+        self._most = config.whole("prompt.max_artifact_bytes") if wanted else 0
         custom = config.given.get("prompt.template_dir") or config.given.get("prompt.template_variations")
         self._templates = OpenEvolveTemplates(problem) if custom else None
 

@@ -8,6 +8,7 @@ tokens are marked as not sampled. `auto` starts plain and changes when fewer tha
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar
@@ -18,12 +19,14 @@ from openai import AsyncOpenAI
 
 from evolve.answers import Rules, parse
 from evolve.completion import Completion, Format, Message
-from evolve.errors import MutatorError
+from evolve.errors import ContextOverflow, MutatorError
 
 AUTO_SHARE = 0.8
 AUTO_COMPLETIONS = 8
 """Completions after which `auto` judges the plain way."""
 FENCE = "```"
+OVERFLOW = re.compile(r"context.{0,20}length|context window|maximum.{0,20}tokens|too long", re.IGNORECASE)
+"""What servers say when prompt and completion don't fit."""
 T = TypeVar("T")
 Way = Literal["auto", "plain", "scaffold"]
 
@@ -120,14 +123,17 @@ class OpenAIMutator:
     async def _learn(self) -> None:
         """Ask the server for its models and its kind."""
         try:
-            served = [model.id async for model in self._client.models.list()]
+            served = {model.id: getattr(model, "max_model_len", None) async for model in self._client.models.list()}
         except openai.APIError as error:
             raise MutatorError(
                 f"No OpenAI-compatible server answers at {self._base_url} ({error}). Start one with `evolve mutator serve`."
             ) from error
         if not served or (self._model and self._model not in served):
             raise MutatorError(f"{self._base_url} serves {', '.join(served) or 'nothing'}, not {self._model!r}.")
-        self._model = self._model or served[0]
+        self._model = self._model or next(iter(served))
+        context = served[self._model]
+        if isinstance(context, int):  # room for the prompt
+            self._sampling["max_tokens"] = min(self._sampling["max_tokens"], max(1, context // 2))
         try:
             answer = await self._http.get("/version")
             self._is_vllm = answer.status_code == 200 and "version" in answer.json()
@@ -140,8 +146,9 @@ class OpenAIMutator:
         await self._client.close()
         await self._http.aclose()
 
-    async def sample(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+    async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """See `Mutator.sample`."""
+        n, seed = len(positions), (seed + 7919 * positions[0]) % (1 << 31)  # a rest of a group is no repetition of its start
         async with self._slots:
             if self.format == "scaffold" and m > 1:
                 return await self._scaffold(messages, n, m, seed)
@@ -307,6 +314,8 @@ class OpenAIMutator:
             try:
                 return await ask()
             except (openai.BadRequestError, openai.AuthenticationError, openai.NotFoundError) as error:
+                if OVERFLOW.search(str(error)):
+                    raise ContextOverflow(f"The model's context is too short for the prompt: {error}") from error
                 raise MutatorError(f"{self._base_url} refuses the request: {error}") from error
             except (openai.APIError, httpx2.HTTPError, ValueError, KeyError) as error:
                 away_since = time.monotonic() if away_since is None else away_since

@@ -138,6 +138,7 @@ class Island:
     def __init__(self, capacity: int):
         self._capacity = capacity
         self._cells: dict[Hashable, Member] = {}
+        self._by_rank: list[tuple[tuple[float, int, int], Hashable]] = []
         self.seen = self.since_better = 0
         self.best: Member | None = None
 
@@ -154,16 +155,24 @@ class Island:
         elite = self._cells.get(cell)
         if elite is not None and not member.better_than(elite):
             return False
+        if elite is not None:
+            del self._by_rank[bisect.bisect_left(self._by_rank, elite.rank, key=_rank)]
         self._cells[cell] = member
+        bisect.insort(self._by_rank, (member.rank, cell), key=_rank)
         if len(self._cells) > self._capacity:
-            worst = min(self._cells, key=lambda key: self._cells[key].rank)
+            _, worst = self._by_rank.pop(0)
             del self._cells[worst]
         return self._cells.get(cell) is member
 
     def clear(self) -> None:
         """Forget all elites."""
         self._cells.clear()
+        self._by_rank.clear()
         self.best, self.since_better = None, 0
+
+
+def _rank(entry: tuple[tuple[float, int, int], Hashable]) -> tuple[float, int, int]:
+    return entry[0]
 
 
 class Population:

@@ -6,6 +6,7 @@ Hidden tests never come here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,6 +23,8 @@ from sandbox.judge import TestResult
 SHOWN_FAILURES = 6
 SHOWN_CHARACTERS = 200
 MAX_PARENT = 6000
+SHORTEST = 200
+"""Characters of a section that is not cut further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,33 @@ def retry(messages: Sequence[Message], reply: str, reasons: Sequence[str], langu
     form = templates.FORM_EDITS if as_edits else templates.FORM.format(m=m, language=language, s="" if m == 1 else "s")
     text = templates.RETRY.format(reason="; ".join(dict.fromkeys(reasons)), form=form)
     return [*messages, {"role": "assistant", "content": reply[:MAX_PARENT]}, {"role": "user", "content": text}]
+
+
+def shorten(messages: Sequence[Message]) -> list[Message] | None:
+    """Return a prompt without its least needed section, the first message of the user cut in half where none is left.
+
+    Returns None when that leaves nothing to cut. The last section, which says what to answer, always stays.
+    """
+    index = next(i for i, message in enumerate(messages) if message["role"] == "user")
+    text = messages[index]["content"]
+    head, *sections = re.split(r"(?m)^(?=# )", text)
+    for title in templates.EXPENDABLE:
+        left = [section for section in sections if not section.startswith(f"# {title}")]
+        if len(left) < len(sections):
+            return _with(messages, index, head + "".join(left))
+    if len(sections) > 1:
+        longest = max(range(len(sections) - 1), key=lambda place: len(sections[place]))
+        if len(sections[longest]) > SHORTEST:
+            half = sections[longest][: len(sections[longest]) // 2].rstrip()
+            fence = "\n```" if half.count("```") % 2 else ""
+            sections[longest] = f"{half}\n...{fence}\n\n"
+            return _with(messages, index, head + "".join(sections))
+    return None
+
+
+def _with(messages: Sequence[Message], index: int, content: str) -> list[Message]:
+    changed: Message = {"role": messages[index]["role"], "content": content}
+    return [*messages[:index], changed, *messages[index + 1 :]]
 
 
 def block(language: str, source: str) -> str:

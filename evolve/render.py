@@ -39,8 +39,14 @@ def show_program(found: Mapping[str, Any]) -> None:
         f"{run['problem']}: {run['status']}{reason}; {run['candidates']} candidates in {run['generations']} generations, "
         f"{run['completion_tokens']} tokens, {run['seconds']:.0f} s"
     )
+    if "baseline" in found:
+        best = found["baseline"]
+        say(
+            f"Best of {best['candidates']} from the initial program alone ({best['completion_tokens']} tokens): score "
+            f"{_cell(best['fitness'])}, here {_cell(program['fitness'])}"
+        )
     hidden = ""
-    if program["hidden_passed"] is not None:
+    if program.get("hidden_passed") is not None:
         hidden = f", {program['hidden_passed']} of {program['hidden_tests']} hidden tests"
     state = program["status"]
     if program["solved"]:

@@ -157,6 +157,7 @@ class Report:
             "seconds": round(wall, 2),
             "mutator_busy_seconds": round(mutator, 2),
             "mutator_idle_share": round(1 - mutator / wall, 4) if wall else None,
+            "idle_while_scoring_seconds": round(sum(row.get("idle_while_scoring", 0.0) for row in rows), 2),
             "scoring_busy_seconds": round(scoring, 2),
             "scoring_cpu_seconds": round(cpu or 0.0, 2),
             "candidates": used.candidates,
@@ -265,3 +266,34 @@ def _brief(row: Row[Any]) -> dict[str, Any]:
         "hidden_tests": None if hidden is None else len(hidden),
         "confirmed": bool(row.solved and hidden is not None and all(v == Verdict.PASS for v in hidden)),
     }
+
+
+def baseline_summary(folder: Path) -> dict[str, Any]:
+    """Return what the baseline of a run reached, and at which cost."""
+    report = Report(folder)
+    try:
+        found = report.summary()
+    finally:
+        report.close()
+    best = found["best"] or {}
+    return {
+        "candidates": found["candidates"],
+        "completion_tokens": found["completion_tokens"],
+        "fitness": best.get("fitness"),
+        "solved": best.get("solved"),
+        "passed": best.get("passed"),
+        "status": found["status"],
+    }
+
+
+def program_suffix(folder: Path) -> str:
+    """Return the suffix of a run's programs: that of its initial program."""
+    engine = connect(folder / FILE, read_only=True)
+    try:
+        with errors(folder / FILE), engine.connect() as connection:
+            run = connection.execute(select(s.run)).one()
+    finally:
+        engine.dispose()
+    named = run.options.get("place", {}).get("initial")
+    found = [Path(named)] if named else sorted(Path(run.problem).glob("initial_program.*"))
+    return found[0].suffix if found else ".txt"

@@ -155,6 +155,11 @@ event = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("created", Float, nullable=False),
-    Column("kind", String(20), nullable=False, doc="start, resume, generation, fault, format, edits-given-up or end"),
+    Column(
+        "kind",
+        String(20),
+        nullable=False,
+        doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, fault or end",
+    ),
     Column("data", JSON, nullable=False),
 )

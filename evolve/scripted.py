@@ -25,11 +25,11 @@ class ScriptedMutator:
         self.prompts: list[Sequence[Message]] = []
         self._count = 0
 
-    async def sample(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+    async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """See `Mutator.sample`. A token is a word here."""
         self.prompts.append(messages)
         completions = []
-        for _ in range(n):
+        for _ in positions:
             text = self._script(messages, self._count)
             self._count += 1
             completions.append(

@@ -149,16 +149,14 @@ def inspirations(parent: Member, members: Sequence[Member], count: int) -> list[
         return chosen
     matrix = np.nan_to_num(score_matrix([parent, *pool]), nan=-np.inf)
     better = matrix[1:] > matrix[0]
-    missing = np.ones(matrix.shape[1], dtype=bool)
-    left = list(range(len(pool)))
-    while len(chosen) < count and left:
-        gains = {index: int(better[index][missing].sum()) for index in left}
-        index = max(left, key=lambda one: (gains[one], pool[one].fitness, -pool[one].id))
-        if gains[index] == 0:
+    while len(chosen) < count:
+        gains = better.sum(axis=1)
+        most = gains.max()
+        if most == 0:
             break
-        left.remove(index)
+        index = max(np.flatnonzero(gains == most), key=lambda one: (pool[one].fitness, -pool[one].id))
         chosen.append(pool[index])
-        missing &= ~better[index]
+        better &= ~better[index]  # what it does better is no longer missing
     return chosen
 
 

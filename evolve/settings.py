@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.foreign import ForeignConfig
@@ -23,13 +26,13 @@ def search_options(problem: Problem, given: Mapping[str, Any]) -> Options:
 
     Args:
         problem: whose config has defaults of its own.
-        given: what the user decided by name of `Options`, None where nothing; beside them `islands`.
+        given: what the user decided by name of `Options`, None where nothing; beside them those of `Shape`.
 
     Raises:
         BadInput: a value can't be taken.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    islands = chosen.pop("islands", None)
+    shaped = {name: chosen.pop(name) for name in ("islands", "stagnation") if name in chosen}
     values = _of_config(problem) if isinstance(problem, EvaluatedProblem) else {}
     budgets = ("candidates", "tokens", "minutes")
     if any(name in chosen for name in budgets):
@@ -38,14 +41,9 @@ def search_options(problem: Problem, given: Mapping[str, Any]) -> Options:
     elif "candidates" not in values:
         values["candidates"] = DEFAULT_CANDIDATES
     values |= chosen
-    if islands is not None:
-        shape: Shape = values.get("population", Shape())
-        values["population"] = Shape(**{**_fields(shape), "islands": islands})
+    if shaped:
+        values["population"] = replace(values.get("population", Shape()), **shaped)
     return Options(**values)
-
-
-def _fields(shape: Shape) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in Shape.__dataclass_fields__}
 
 
 def _of_config(problem: EvaluatedProblem) -> dict[str, Any]:
@@ -126,3 +124,23 @@ def workers_of(problem: Problem) -> int:
     if isinstance(problem, EvaluatedProblem) and "evaluator.parallel_evaluations" in problem.config.given:
         return max(1, problem.config.whole("evaluator.parallel_evaluations"))
     return 2
+
+
+def replayed(folder: Path, given: Mapping[str, Any]) -> Options:
+    """Return the options of a recorded run, changed where the user says so."""
+    database = Database.open(folder)
+    try:
+        stored = database.run().options["search"]
+    finally:
+        database.close()
+    chosen = {name: value for name, value in given.items() if value is not None and name in Options.__dataclass_fields__}
+    return replace(Options.restored(stored), **chosen)
+
+
+def run_seed(folder: Path) -> int:
+    """Return the seed of a recorded run."""
+    database = Database.open(folder)
+    try:
+        return int(database.run().seed)
+    finally:
+        database.close()

@@ -27,6 +27,15 @@ KEEP = " Only the lines between the EVOLVE-BLOCK markers may change."
 PASS_TESTS = "pass as many tests as possible"
 RAISE_METRICS = "do as well as possible on every metric"
 
+EXPENDABLE = (
+    "Programs that pass some of these tests",
+    "Other programs",
+    "Best programs so far",
+    "What its evaluation told",
+    "Tests that it fails",
+)
+"""Titles of the sections that a prompt which is too long loses, the first one first."""
+
 RETRY = "Your reply could not be used: {reason}. Answer again, and keep to the form that was asked for: {form}."
 FORM = "{m} complete {language} program{s}, each in its own ```{language} block"
 FORM_EDITS = "edits with <<<<<<< SEARCH, ======= and >>>>>>> REPLACE, each on a line of its own"

@@ -1,6 +1,6 @@
 """Judge an online bin packing heuristic on five families of instances, each an objective of its own.
 
-The heuristic is asked item by item, so it can't see what comes. It runs in a process of its own, and gives back scores.
+The heuristic gives a number for each pair of item and free space, in a process of its own; what is judged is these numbers.
 """
 
 import json
@@ -11,29 +11,26 @@ import sys
 
 from openevolve.evaluation_result import EvaluationResult
 
-CAPACITY = 100
-ITEMS = 60
-INSTANCES = 3
-SECONDS = 60
+CAPACITY = 50
+ITEMS = 120
+INSTANCES = 4
+SECONDS = 45
 
 RUN = """
 import importlib, json, os, sys
 folder, name = os.path.split(sys.argv[1])
 sys.path.insert(0, folder)
 program = importlib.import_module(os.path.splitext(name)[0])
-for line in sys.stdin:
-    item, rests = json.loads(line)
-    scores = [float(score) for score in program.priority(item, rests)]
-    sys.__stdout__.write(json.dumps(scores) + "\\n")
-    sys.__stdout__.flush()
+table = [[float(program.score(item, rest)) for rest in range(item, 51)] for item in range(1, 51)]
+print("\\n" + json.dumps(table))
 """
 
 FAMILIES = {
-    "uniform": lambda rng: rng.randint(1, 100),
-    "small": lambda rng: rng.randint(5, 35),
-    "halves": lambda rng: rng.choice([rng.randint(28, 36), rng.randint(60, 70)]),
-    "thirds": lambda rng: rng.choice([rng.randint(30, 34), rng.randint(33, 37), rng.randint(45, 55)]),
-    "weibull": lambda rng: min(100, max(1, round(rng.weibullvariate(45, 3)))),
+    "uniform": lambda rng: rng.randint(1, 50),
+    "small": lambda rng: rng.randint(4, 20),
+    "halves": lambda rng: rng.choice([rng.randint(14, 18), rng.randint(30, 35)]),
+    "thirds": lambda rng: rng.choice([rng.randint(15, 17), rng.randint(16, 19), rng.randint(22, 27)]),
+    "weibull": lambda rng: min(50, max(1, round(rng.weibullvariate(22, 3)))),
 }
 
 
@@ -43,67 +40,52 @@ def instances(name):
     return [[FAMILIES[name](rng) for _ in range(ITEMS)] for _ in range(INSTANCES)]
 
 
-def pack(items, priority):
-    """Return how many bins a heuristic needs."""
+def pack(items, table):
+    """Return how many bins are needed."""
     rests = []
     for item in items:
         fits = [index for index, rest in enumerate(rests) if rest >= item]
-        scores = priority(item, [*(rests[index] for index in fits), CAPACITY])
-        if len(scores) != len(fits) + 1:
-            raise ValueError(f"{len(scores)} scores for {len(fits) + 1} bins")
-        if any(score != score for score in scores):
-            raise ValueError("a score is NaN")
-        best = max(range(len(scores)), key=lambda place: (scores[place], -place))
-        if best < len(fits):
-            rests[fits[best]] -= item
+        if fits:
+            rests[max(fits, key=lambda index: (table[item - 1][rests[index] - item], -index))] -= item
         else:
             rests.append(CAPACITY - item)
     return len(rests)
 
 
-def first_fit(_, rests):
-    return [-index for index in range(len(rests))]
+def scores(program_path):
+    """Return the table of scores of a program.
 
-
-class Heuristic:
-    """The program under test, in a process of its own."""
-
-    def __init__(self, path):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, os.path.abspath(path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    Raises:
+        ValueError: it has none.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, os.path.abspath(program_path)],
+            capture_output=True, text=True, timeout=SECONDS, check=False,
         )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"the scores took longer than {SECONDS} s") from None
+    if done.returncode != 0:
+        raise ValueError((done.stderr.strip().splitlines() or ["the program ended"])[-1])
+    table = json.loads(done.stdout.strip().splitlines()[-1])
+    sizes = [len(row) for row in table]
+    if sizes != list(range(CAPACITY, 0, -1)) or not all(isinstance(x, float) and x == x for row in table for x in row):
+        raise ValueError("a score is NaN or missing")
+    return table
 
-    def __call__(self, item, rests):
-        try:
-            self.process.stdin.write(json.dumps([item, rests]) + "\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        except OSError:
-            line = ""
-        if not line:
-            error = self.process.stderr.read().strip().splitlines() or ["the program ended"]
-            raise RuntimeError(error[-1])
-        return json.loads(line)
 
-    def close(self):
-        self.process.kill()
-        self.process.communicate()
+FIRST_FIT = [[0.0] * (CAPACITY - item) for item in range(CAPACITY)]
 
 
 def evaluate(program_path):
-    heuristic = Heuristic(program_path)
+    table = scores(program_path)
     metrics, lines = {}, []
-    try:
-        for name in FAMILIES:
-            used = reference = least = 0
-            for items in instances(name):
-                used += pack(items, heuristic)
-                reference += pack(items, first_fit)
-                least += -(-sum(items) // CAPACITY)
-            metrics[name] = least / used
-            lines.append(f"{name}: {used} bins, first fit {reference}, at least {least}")
-    finally:
-        heuristic.close()
+    for name in FAMILIES:
+        lists = instances(name)
+        used = sum(pack(items, table) for items in lists)
+        first = sum(pack(items, FIRST_FIT) for items in lists)
+        least = sum(-(-sum(items) // CAPACITY) for items in lists)
+        metrics[name] = least / used
+        lines.append(f"{name}: {used} bins, first fit {first}, at least {least}")
     metrics["combined_score"] = sum(metrics.values()) / len(metrics)
     return EvaluationResult(metrics=metrics, artifacts={"bins per family": "\n".join(lines)})

@@ -1,19 +1,14 @@
-"""Online bin packing: into which bin does the next item go?"""
+"""Online bin packing: into which of the open bins does the next item go?"""
 
 
 # EVOLVE-BLOCK-START
-def priority(item, rests):
-    """Score the bins for one item.
+def score(item, rest):
+    """Return how good it is to put an item of this size into a bin with this much free space.
 
-    Args:
-        item: size of the item, a whole number.
-        rests: free space of each bin that the item fits into, in the order in which the bins were opened; the last one is
-            an empty bin.
-
-    Returns:
-        One number per bin; the item goes into the bin with the highest, the first of several.
+    Both are whole numbers, 1 <= item <= rest <= 50. The item goes into the open bin with the highest score, the oldest of
+    several; a new bin is opened when no open one has room.
     """
-    return [-index for index in range(len(rests))]
+    return 0
 
 
 # EVOLVE-BLOCK-END

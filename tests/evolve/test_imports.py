@@ -80,7 +80,8 @@ def test_a_shinka_database_keeps_lineage_and_scores_and_incorrect_programs_are_n
     connection = sqlite3.connect(path)
     connection.execute(
         "create table programs (id text primary key, code text, language text, parent_id text, generation integer, "
-        "timestamp real, combined_score real, public_metrics text, private_metrics text, text_feedback text, correct boolean)"
+        "timestamp real, combined_score real, public_metrics text, private_metrics text, text_feedback text, "
+        "correct boolean)"
     )
     for number, (key, source) in enumerate(reversed(SOURCES.items())):
         metrics = json.dumps({"hits": number})

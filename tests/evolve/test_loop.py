@@ -139,11 +139,11 @@ async def test_interrupt_keeps_what_is_recorded_and_resume_completes_the_groups(
     run = Run(tmp_path / "run", problem_folder, candidates=40, retry=False)
 
     class Slow(ScriptedMutator):
-        async def sample(self, messages, n, m, seed):
+        async def sample(self, messages, positions, m, seed):
             if self._count >= 6:
                 run.search.interrupt()
                 await asyncio.sleep(60)
-            return await super().sample(messages, n, m, seed)
+            return await super().sample(messages, positions, m, seed)
 
     result = await run.go(Slow(["no idea"]))
     assert result.reason is Reason.INTERRUPTED
@@ -181,7 +181,7 @@ async def test_a_mutator_that_stays_away_leaves_a_resumable_run(tmp_path, proble
     run = Run(tmp_path / "run", problem_folder)
 
     class Away(ScriptedMutator):
-        async def sample(self, messages, n, m, seed):
+        async def sample(self, messages, positions, m, seed):
             raise MutatorError("gone")
 
     with pytest.raises(MutatorError):

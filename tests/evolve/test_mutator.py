@@ -17,7 +17,7 @@ def client(server, **options):
 async def test_n_completions_of_one_request():
     with serving() as server:
         async with client(server, sampling={"temperature": 0.3, "top_p": 0.9}) as mutator:
-            completions = await mutator.sample(MESSAGES, 3, 1, 42)
+            completions = await mutator.sample(MESSAGES, range(3), 1, 42)
     (request,) = server.requests
     assert (request["n"], request["temperature"], request["top_p"], request["model"]) == (3, 0.3, 0.9, "m")
     assert "seed" not in request
@@ -29,7 +29,7 @@ async def test_n_completions_of_one_request():
 async def test_seeds_are_sent_where_the_server_takes_them():
     with serving() as server:
         async with client(server, takes_seeds=True) as mutator:
-            (completion,) = await mutator.sample(MESSAGES, 1, 1, 42)
+            (completion,) = await mutator.sample(MESSAGES, range(1), 1, 42)
     assert server.requests[0]["seed"] == completion.seed == 42
 
 
@@ -42,7 +42,7 @@ async def test_seeds_are_sent_where_the_server_takes_them():
 async def test_a_fault_is_waited_out(fault):
     with serving(faults=[fault] * 4) as server:
         async with client(server) as mutator:
-            (completion,) = await mutator.sample(MESSAGES, 1, 1, 0)
+            (completion,) = await mutator.sample(MESSAGES, range(1), 1, 0)
     assert completion.text == "hello"
     assert len(server.requests) == 5
 
@@ -56,7 +56,7 @@ async def test_patience_ends_and_recovery_is_tried():
     with serving(faults=[(500, {})] * 100) as server:
         async with client(server, patience=1.5, recover=recover) as mutator:
             with pytest.raises(MutatorError, match="evolve resume"):
-                await mutator.sample(MESSAGES, 1, 1, 0)
+                await mutator.sample(MESSAGES, range(1), 1, 0)
     assert recoveries
 
 
@@ -64,7 +64,7 @@ async def test_a_refused_request_is_not_repeated():
     with serving(faults=[(400, {"error": {"message": "no such option"}})]) as server:
         async with client(server) as mutator:
             with pytest.raises(MutatorError, match="no such option"):
-                await mutator.sample(MESSAGES, 1, 1, 0)
+                await mutator.sample(MESSAGES, range(1), 1, 0)
     assert len(server.requests) == 1
 
 
@@ -85,7 +85,7 @@ async def test_auto_changes_to_the_scaffold_when_answers_are_missing():
     said = []
     with serving(vllm=True, reply="```python\nx = 1\n```") as server:
         async with client(server, say=said.append) as mutator:
-            await mutator.sample(MESSAGES, 8, 2, 0)
+            await mutator.sample(MESSAGES, range(8), 2, 0)
             assert mutator.format == "scaffold"
     assert "0 of 8" in said[0]
 
@@ -93,8 +93,8 @@ async def test_auto_changes_to_the_scaffold_when_answers_are_missing():
 async def test_auto_stays_plain_when_answers_are_there_or_only_one_is_wanted():
     with serving(vllm=True, reply=TWO) as server:
         async with client(server) as mutator:
-            await mutator.sample(MESSAGES, 8, 2, 0)
-            await mutator.sample(MESSAGES, 8, 1, 0)
+            await mutator.sample(MESSAGES, range(8), 2, 0)
+            await mutator.sample(MESSAGES, range(8), 1, 0)
             assert mutator.format == "plain"
 
 
@@ -114,7 +114,7 @@ async def test_the_scaffold_writes_frames_and_masks_them():
     with serving(vllm=True) as server:
         server.continuations = continuations
         async with client(server, way="scaffold", sampling={"max_tokens": 90}) as mutator:
-            completions = await mutator.sample(MESSAGES, 2, 3, 0)
+            completions = await mutator.sample(MESSAGES, range(2), 3, 0)
     assert len(server.requests) == 1 + 2 * 2
     assert {request["max_tokens"] for request in server.requests} == {30}
     one = completions[0]
@@ -132,5 +132,5 @@ async def test_the_scaffold_stops_when_the_model_ends_its_turn():
     with serving(vllm=True) as server:
         server.continuations = lambda body: [(tokens("a = 1"), "a = 1", "stop")] * body["n"]
         async with client(server, way="scaffold") as mutator:
-            (completion,) = await mutator.sample(MESSAGES, 1, 3, 0)
+            (completion,) = await mutator.sample(MESSAGES, range(1), 3, 0)
     assert completion.text == "### Solution 1\n```python\na = 1"

@@ -184,14 +184,14 @@ async def test_circle_packings_are_judged_by_their_numbers():
 
 async def test_bin_packing_has_an_objective_per_family_and_tells_heuristics_apart():
     problem = problems.load(ROOT / "problems" / "bin_packing")
-    best_fit = "def priority(item, rests):\n    return [item - rest for rest in rests]\n"
-    new_bins = "def priority(item, rests):\n    return list(range(len(rests)))\n"
+    best_fit = "def score(item, rest):\n    return item - rest\n"
+    worst_fit = "def score(item, rest):\n    return rest\n"
     async with grader(problem, "docker", 2, "test", print) as (opened, isolation):
         assert isolation.separated
-        first, best, worst = [await opened.score(source) for source in (problem.initial, best_fit, new_bins)]
+        first, best, worst = [await opened.score(source) for source in (problem.initial, best_fit, worst_fit)]
         assert set(first.values) == {"uniform", "small", "halves", "thirds", "weibull"}
         assert best.values["uniform"] > first.values["uniform"] > worst.values["uniform"]
-        liar = await opened.score("def priority(item, rests):\n    return [1.0]\n")
+        liar = await opened.score("def score(item, rest):\n    return float('nan')\n")
         assert not liar.ran
 
 

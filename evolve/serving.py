@@ -1,0 +1,130 @@
+"""Connect mutators: to a server of the user's, to several, to a recorded run, or to vLLM as a child, started when needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from evolve.completion import Mutator
+from evolve.ensemble import Ensemble
+from evolve.evaluated import EvaluatedProblem
+from evolve.models import DEFAULT_MODEL, resolve
+from evolve.mutator import OpenAIMutator, Way
+from evolve.problem import Problem
+from evolve.replay import ReplayMutator
+from evolve.server import VllmServer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MutatorOptions:
+    """How completions are had; stored with the run.
+
+    Attributes:
+        model: hub id, folder, .gguf file or packaged model; with `base_url`, the served name (None: the first).
+        base_url: of a running OpenAI-compatible server; None starts vLLM as a child.
+        way: plain, scaffold or auto.
+        sampling: passed through to every request.
+        server: passed through to vLLM's command line.
+        patience: seconds for which a server that fails is asked again.
+        timeout: seconds that a request may take.
+        retries: how often a request that fails is repeated before the server counts as away.
+        models: name, weight and base URL of several served models, one of which is drawn for each prompt; instead of `model`
+            and `base_url`.
+        replay: folder of a recorded run whose completions are given again, instead of a model's.
+    """
+
+    model: str | None = None
+    base_url: str | None = None
+    way: Way = "auto"
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    server: Mapping[str, Any] = field(default_factory=dict)
+    patience: float = 300.0
+    timeout: float = 600.0
+    retries: int = 2
+    models: Sequence[tuple[str, float, str]] = ()
+    replay: str | None = None
+
+
+class Mutators:
+    """Mutators for the problems of one process; a managed server is started at the first need and shared.
+
+    Args:
+        folder: for the server's log.
+        options: how completions are had.
+        say: told what takes long.
+    """
+
+    def __init__(self, folder: Path, options: MutatorOptions, say: Say):
+        self._folder = folder
+        self._options = options
+        self._say = say
+        self._stack = AsyncExitStack()
+        self._starting = asyncio.Lock()
+        self._server: VllmServer | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def connect(self, problem: Problem) -> Mutator:
+        """Return a connected mutator for a problem.
+
+        Raises:
+            MutatorError, ModelError: there is none; the text says what to do.
+        """
+        options = self._options
+        if options.replay is not None:
+            replay = ReplayMutator(Path(options.replay))
+            self._stack.callback(replay.close)
+            return replay
+        common: dict[str, Any] = {
+            "way": options.way,
+            "language": problem.language,
+            "sampling": options.sampling,
+            "patience": options.patience,
+            "timeout": options.timeout,
+            "retries": options.retries,
+            "say": self._say,
+        }
+        config_key = problem.config.api_key if isinstance(problem, EvaluatedProblem) else None
+        key = os.environ.get("OPENAI_API_KEY") or config_key or "none"
+        if options.models:
+            clients = [
+                await self._stack.enter_async_context(OpenAIMutator(url, name, api_key=key, **common))
+                for name, _, url in options.models
+            ]
+            return Ensemble(clients, [weight for _, weight, _ in options.models])
+        if options.base_url is not None:
+            client = OpenAIMutator(options.base_url, options.model, api_key=key, **common)
+        else:
+            server = await self._managed()
+            client = OpenAIMutator(
+                server.base_url, server.name, takes_seeds=server.takes_seeds, recover=server.recover, **common
+            )
+        connected = await self._stack.enter_async_context(client)
+        if not connected.gives_token_ids:
+            self._say(f"{options.base_url} gives no token ids: this run can search, but a mutator can't be trained from it")
+        return connected
+
+    async def _managed(self) -> VllmServer:
+        async with self._starting:
+            if self._server is None:
+                name = self._options.model or DEFAULT_MODEL
+                path = await asyncio.to_thread(resolve, name, self._say)
+                self._say(f"model {name}: {path}")
+                log = self._folder / "server.log"
+                server = VllmServer(path, Path(name).name, log, options=self._options.server, say=self._say)
+                self._server = await self._stack.enter_async_context(server)
+            return self._server
