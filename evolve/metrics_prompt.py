@@ -6,13 +6,16 @@ every placeholder works; what asks for m answers is added at its end.
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Mapping
 from typing import Any
 
 from evolve import templates
+from evolve.answers import tree
 from evolve.completion import Message
 from evolve.evaluated import EvaluatedProblem
+from evolve.frame import Frame
 from evolve.population import Member
 from evolve.prompt import View, ask, block, cut
 
@@ -29,7 +32,7 @@ class MetricsPrompter:
 
     def __init__(self, problem: EvaluatedProblem):
         self._problem = problem
-        self._contract = "Keep what the evaluation calls: names, parameters and kinds of results."
+        self._contract = _contract(problem)
         config = problem.config
         wanted = config.flag("prompt.include_artifacts") and config.flag("evaluator.enable_artifacts")
         self._most = config.whole("prompt.max_artifact_bytes") if wanted else 0
@@ -103,6 +106,19 @@ class OpenEvolveTemplates:
         finally:
             random.setstate(before)
         return built["system"], built["user"]
+
+
+def _contract(problem: EvaluatedProblem) -> str:
+    """Return what must stay: the signatures of the initial program's functions that may change, where they are known."""
+    names = []
+    for part in Frame.of(problem.initial).free:
+        module = tree("\n".join(part)) if problem.language == "python" else None
+        for node in module.body if module is not None else ():
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                names.append(f"`def {node.name}({ast.unparse(node.args)})`")
+    if not names:
+        return templates.KEEP_INTERFACE
+    return templates.KEEP_SIGNATURES.format(names=", ".join(names))
 
 
 def _given(member: Member) -> dict[str, Any]:

@@ -22,6 +22,8 @@ EDIT_MANY = (
     "\n\nGive {m} different sets of edits, each of the current program, so that together they {goal}, "
     "under the headings `### Solution 1` to `### Solution {m}`."
 )
+KEEP_INTERFACE = "Keep what the evaluation calls: names, parameters and kinds of results."
+KEEP_SIGNATURES = "Each program must define {names}: same name, same parameters, same kind of result."
 KEEP = " Only the lines between the EVOLVE-BLOCK markers may change."
 
 PASS_TESTS = "pass as many tests as possible"

@@ -1,13 +1,12 @@
-"""Online bin packing: into which of the open bins does the next item go?"""
+"""Online bin packing: into which of the open bins does the next item go?
+
+The item goes into the open bin with the highest score, the oldest of several with the same; a new bin is opened when none
+has room. Sizes are whole numbers, 1 <= item <= rest <= 50.
+"""
 
 
 # EVOLVE-BLOCK-START
 def score(item, rest):
-    """Return how good it is to put an item of this size into a bin with this much free space.
-
-    Both are whole numbers, 1 <= item <= rest <= 50. The item goes into the open bin with the highest score, the oldest of
-    several; a new bin is opened when no open one has room.
-    """
     return 0
 
 
