@@ -115,8 +115,11 @@ class Database:
         if path.exists():
             raise BadInput(f"{folder} already holds a run. Go on with `evolve resume {folder}`, or name another folder.")
         folder.mkdir(parents=True, exist_ok=True)
+        unborn = folder / f"{FILE}.new"  # a kill here leaves no half of a database
+        for left in folder.glob(f"{unborn.name}*"):
+            left.unlink()
         with errors(path):
-            engine = new_engine(path)
+            engine = new_engine(unborn)
             migrate(engine)
             with engine.begin() as connection:
                 connection.execute(
@@ -136,7 +139,9 @@ class Database:
                 rows = [{"id": i, "name": name, "kind": kind} for i, (name, kind) in enumerate(problem.dimensions)]
                 if rows:
                     connection.execute(insert(s.objective), rows)
-        return cls(engine, path)
+            engine.dispose()
+            unborn.rename(path)
+            return cls(new_engine(path), path)
 
     @classmethod
     def open(cls, folder: Path) -> Database:

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from evolve import schema as s
 from evolve.cache import cache_folder
 from evolve.connection import FILE, connect, errors
+from evolve.errors import DatabaseError
 from evolve.history import totals
 from evolve.models import DEFAULT_MODEL, PACKAGED
 from evolve.server import has_cuda, is_installed
@@ -83,14 +84,19 @@ def _model() -> Iterator[Check]:
 
 
 def examine_run(folder: Path) -> list[Check]:
-    """Look at a run's database: readable, whole, nothing that points nowhere, and how far it came."""
+    """Look at a run's database: readable, whole, nothing that points nowhere, and how far it came.
+
+    Raises:
+        BadInput: there is no run.
+    """
     path = folder / FILE
-    engine = connect(path, read_only=True)
     lost = "Copy the file away; `sqlite3 run.sqlite .recover` saves what can be read. Start a new run."
+    checks: list[Check] = []
     try:
+        engine = connect(path, read_only=True)
         with errors(path), engine.connect() as connection:
             found = list(connection.exec_driver_sql("pragma integrity_check").scalars())
-            checks = [Check("integrity", found == ["ok"], "; ".join(found)[:300], lost)]
+            checks.append(Check("integrity", found == ["ok"], "; ".join(found)[:300], lost))
             loose = len(connection.exec_driver_sql("pragma foreign_key_check").all())
             checks.append(Check("references", loose == 0, f"{loose} rows point nowhere", lost))
             run = connection.execute(select(s.run)).one()
@@ -99,6 +105,7 @@ def examine_run(folder: Path) -> list[Check]:
             checks.append(Check("run", True, f"{run.problem_name}: {state}"))
             there = Path(run.problem).is_dir()
             checks.append(Check("problem", there, run.problem, "Put the problem folder back there, or it can't be resumed."))
-    finally:
         engine.dispose()
+    except DatabaseError as error:
+        checks.append(Check("readable", False, str(error)[:300], lost))
     return checks

@@ -17,6 +17,7 @@ class FakeServer:
         self.reply, self.faults, self.vllm = reply, faults or [], vllm
         self.requests: list[dict[str, Any]] = []
         self.continuations: Callable[[dict[str, Any]], list[tuple[list[int], str, str]]] | None = None
+        self.woken = threading.Event()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,6 +53,10 @@ class FakeServer:
                 server.requests.append(body)
                 if server.faults:
                     fault = server.faults.pop(0)
+                    if fault == "silent":  # a connection that is half open
+                        server.woken.wait(30)
+                        self.close_connection = True
+                        return
                     if fault == "close":
                         self.connection.close()
                         self.close_connection = True
@@ -92,6 +97,7 @@ def serving(**options: Any):
     try:
         yield server
     finally:
+        server.woken.set()
         server.http.shutdown()
         thread.join()
         server.http.server_close()

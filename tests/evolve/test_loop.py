@@ -1,6 +1,7 @@
 """The whole search with a scripted mutator and an in-process sandbox, on real SQLite."""
 
 import asyncio
+import json
 import sqlite3
 from dataclasses import asdict
 
@@ -10,7 +11,7 @@ from sqlalchemy import event
 
 from evolve import problem as problems
 from evolve.database import Database
-from evolve.errors import BadInput, DatabaseError, MutatorError
+from evolve.errors import BadInput, ContextOverflow, DatabaseError, MutatorError
 from evolve.grading import TestGrader
 from evolve.loop import Options, Reason, Search
 from evolve.prompt import TestPrompter
@@ -188,6 +189,37 @@ async def test_a_mutator_that_stays_away_leaves_a_resumable_run(tmp_path, proble
         await run.go(Away(REPLIES))
     assert run.sql("select count(*) from completion") == [(0,)]
     assert (await run.go(ScriptedMutator(REPLIES))).solved
+
+
+async def test_a_prompt_that_is_too_long_is_shortened_and_recorded(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder, candidates=12, retry=False)
+
+    class Short(ScriptedMutator):
+        async def sample(self, messages, positions, m, seed):
+            if sum(len(message["content"]) for message in messages) > 700:
+                raise ContextOverflow("at most 700 characters")
+            return await super().sample(messages, positions, m, seed)
+
+    mutator = Short(REPLIES)
+    await run.go(mutator)
+    assert mutator.prompts
+    assert all(title in messages[1]["content"] for messages in mutator.prompts for title in ("# Task", "# Your answer"))
+    events = run.sql("select data from event where kind = 'prompt-shortened'")
+    assert "at most 700 characters" in events[0][0]
+    sent = {messages[1]["content"] for messages in mutator.prompts if len(messages) == 2}
+    assert sent <= {json.loads(messages)[1]["content"] for (messages,) in run.sql("select messages from prompt")}
+
+
+async def test_a_prompt_that_cannot_be_short_enough_stops_the_run(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+
+    class Tiny(ScriptedMutator):
+        async def sample(self, messages, positions, m, seed):
+            raise ContextOverflow("10 tokens")
+
+    with pytest.raises(ContextOverflow):
+        await run.go(Tiny(REPLIES))
+    assert run.sql("select count(*) from completion") == [(0,)]
 
 
 async def test_one_seed_gives_one_search(tmp_path, problem_folder):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evolve.errors import MutatorError
+from evolve.errors import ContextOverflow, MutatorError
 from evolve.mutator import OpenAIMutator
 from tests.evolve.fake_server import serving
 
@@ -58,6 +58,28 @@ async def test_patience_ends_and_recovery_is_tried():
             with pytest.raises(MutatorError, match="evolve resume"):
                 await mutator.sample(MESSAGES, range(1), 1, 0)
     assert recoveries
+
+
+async def test_a_server_that_says_nothing_is_asked_again():
+    with serving(faults=["silent", "silent"]) as server:
+        async with client(server, timeout=0.5, retries=0) as mutator:
+            (completion,) = await mutator.sample(MESSAGES, range(1), 1, 0)
+    assert completion.text == "hello"
+    assert len(server.requests) == 3
+
+
+TOO_LONG = (
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (3976 in the messages, 1024 in "
+    "the completion). Please reduce the length of the messages or completion."
+)
+
+
+async def test_a_prompt_that_is_too_long_is_told_apart():
+    with serving(faults=[(400, {"error": {"message": TOO_LONG, "type": "BadRequestError"}})]) as server:
+        async with client(server) as mutator:
+            with pytest.raises(ContextOverflow, match="4096"):
+                await mutator.sample(MESSAGES, range(1), 1, 0)
+    assert len(server.requests) == 1
 
 
 async def test_a_refused_request_is_not_repeated():
