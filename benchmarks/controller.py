@@ -5,13 +5,14 @@ nothing between them and the program: ours in this process, OpenEvolve in its wo
 for each program. Ours runs to 1,000, 10,000 and 100,000 stored programs and is measured over the next ones; the others run
 to 1,000, one after the other in the same run. They are installed from the registry, each into an environment of its own.
 
-`python -m benchmarks.controller --json` prints one object. `--quick` stops at 1,000 stored programs and leaves the others out.
+`python -m benchmarks.controller --json` prints one object; `--quick` stops at 1,000 stored programs without the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -79,7 +80,8 @@ SHINKA_EVALUATE = """
 import argparse, json, os
 from shinka.core import run_shinka_eval
 def metrics(results):
-    return {"combined_score": sum(value == x * x % 101 for x, value in enumerate(results[0])) / 4, "public": {}, "private": {}}
+    hits = sum(value == x * x % 101 for x, value in enumerate(results[0]))
+    return {"combined_score": hits / 4, "public": {}, "private": {}}
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--program_path"); parser.add_argument("--results_dir")
@@ -153,7 +155,7 @@ async def ours(folder: Path, url: str, marks: list[int]) -> dict[str, Any]:
     found = {}
     for mark in marks:
         after = [point for point in points if mark <= point[0] <= mark + WINDOW + WINDOW // PARTS]
-        pairs = list(zip(after, after[1:], strict=False))
+        pairs = list(itertools.pairwise(after))
         cpu = [1000 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in pairs]
         rate = [(b[0] - a[0]) / (b[2] - a[2]) for a, b in pairs]
         found[str(mark)] = {"cpu_ms_per_candidate": _spread(cpu), "candidates_per_second": _spread(rate)}
