@@ -196,8 +196,8 @@ async def test_a_prompt_that_is_too_long_is_shortened_and_recorded(tmp_path, pro
 
     class Short(ScriptedMutator):
         async def sample(self, messages, positions, m, seed):
-            if sum(len(message["content"]) for message in messages) > 600:
-                raise ContextOverflow("at most 600 characters")
+            if "# Tests that it fails" in messages[1]["content"]:
+                raise ContextOverflow("at most 4096 tokens")
             return await super().sample(messages, positions, m, seed)
 
     mutator = Short(REPLIES)
@@ -205,7 +205,7 @@ async def test_a_prompt_that_is_too_long_is_shortened_and_recorded(tmp_path, pro
     assert mutator.prompts
     assert all(title in messages[1]["content"] for messages in mutator.prompts for title in ("# Task", "# Your answer"))
     events = run.sql("select data from event where kind = 'prompt-shortened'")
-    assert "at most 600 characters" in events[0][0]
+    assert "at most 4096 tokens" in events[0][0]
     sent = {messages[1]["content"] for messages in mutator.prompts if len(messages) == 2}
     assert sent <= {json.loads(messages)[1]["content"] for (messages,) in run.sql("select messages from prompt")}
 

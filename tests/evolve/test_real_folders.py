@@ -43,8 +43,8 @@ async def test_every_folder_is_graded_in_the_sandbox_as_beside_it(name):
     problem = problems.load(FOLDERS / name, **NAMES.get(name, {}))
     score, isolation, said = await scored(problem, problem.initial)
     expected = {"no_config": 0.2, "negative": -1.0 - (np_sum() + 63) / 2, "shell": 2 / 6, "text": 0.1, "stages": None,
-                "stages_off": 0.5, "artifacts": 2 / 6, "helpers": 0.2, "own_objectives": (2.0 - np_sum()) / 2,
-                "features": 0.2}  # fmt: skip
+                "stages_off": 0.5, "artifacts": 2 / 6, "helpers": 0.4, "templates": 2 / 6,
+                "own_objectives": (2.0 - np_sum()) / 2, "features": 0.2}  # fmt: skip
     assert score.ran, score.results
     if expected.get(name, 0.2) is not None:
         assert score.fitness == pytest.approx(expected.get(name, 0.2)), score.metrics
@@ -144,6 +144,7 @@ async def test_a_network_is_there_only_when_it_is_allowed(tmp_path, docker_url):
         assert score.level == "docker-oneshot-network-separated"
     finally:
         server.shutdown()
+        server.server_close()
     with pytest.raises(BadInput, match="never have a network"):
         await scored(problems.load(ROOT / "problems" / "calculator"), "x = 1", network=True)
 
