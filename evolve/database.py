@@ -25,7 +25,7 @@ from evolve.answers import Answer, fingerprint
 from evolve.completion import Completion, Format, Message
 from evolve.connection import FILE, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
-from evolve.history import Committed, committed, history, oldest, seeds, stored_score, text, texts
+from evolve.history import Committed, Totals, committed, history, oldest, seeds, stored_score, text, texts, totals
 from evolve.problem import Problem
 from evolve.score import Score
 from sandbox.judge import TestResult
@@ -398,6 +398,18 @@ class Database:
             text = connection.execute(select(s.completion.c.text).where(s.completion.c.id == identity)).scalar_one()
             reasons = select(s.program.c.reason).where(s.program.c.completion_id == identity).order_by(s.program.c.position)
             return str(text), list(connection.scalars(reasons))
+
+    def solved(self) -> int | None:
+        """Return the id of a program that passes every visible test, or None."""
+        query = select(s.program.c.id).where(s.program.c.solved).order_by(s.program.c.id).limit(1)
+        with errors(self._path), self._engine.connect() as connection:
+            found: int | None = connection.execute(query).scalar()
+        return found
+
+    def totals(self) -> Totals:
+        """Return what the run has used so far, prompts that are not committed included."""
+        with errors(self._path), self._engine.connect() as connection:
+            return totals(connection)
 
     def last_format(self) -> Format | None:
         """Return the format of the last completion, or None before the first."""

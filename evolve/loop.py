@@ -219,6 +219,8 @@ class Search:
             self._database.record_seed(self._problem.initial, self._problem.language, score)
             for brought in self._database.history():
                 self._tell(brought)
+        if self._options.stop_when == "solved" and self._solved is None:
+            self._solved = self._database.solved()  # of a prompt that is not committed
         self._observe(self.progress)
 
     async def run(self, mutator: Mutator) -> None:
@@ -272,7 +274,7 @@ class Search:
         assert best is not None
         winner = best.id if self._solved is None else self._solved
         confirmed = await self._confirm(winner)
-        candidates = self.progress.totals.candidates
+        candidates = self._database.totals().candidates
         return Result(reason or Reason.CANDIDATES, winner, self._solved is not None, confirmed, candidates)
 
     def reason(self) -> Reason | None:

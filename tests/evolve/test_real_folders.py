@@ -160,7 +160,7 @@ PACKINGS = {
     "a hair of overlap": (
         "return [((i % 6 + .5) / 6, (i // 6 + .5) / 6, 1 / 12 + 1e-6) for i in range(26)]",
         0.0,
-        "0.00000",
+        "leaves",
     ),
     "numbers": ("return 7", 0.0, "TypeError"),
     "text": ("return ['abc'] * 26", 0.0, "ValueError"),
