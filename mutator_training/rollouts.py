@@ -1,0 +1,256 @@
+"""Groups of rollouts from a run's database: what the search sampled is what the mutator is trained on, nothing is repeated.
+
+A group is the completions of one prompt. Score vectors are mapped to [0, 1] (`Scale`): tests as they are, an evaluator's
+metrics by problem.yaml's scale, else as they are where the run saw only values in [0, 1], else by their rank among the
+run's valid programs. An answer without a program, or whose program could not run, has the vector of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from evolve import problem as problems
+from evolve import schema as s
+from evolve.connection import FILE, connect, errors
+from evolve.errors import BadInput
+from evolve.evaluated import EvaluatedProblem
+from mutator_training.simplex import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollout:
+    """One completion as sampled.
+
+    Attributes:
+        completion: row in the database.
+        token_ids: (n,) of the completion, frames of the scaffold included.
+        logprobs: (n,) under the behaviour policy; 0 at frame tokens.
+        sampled: (n,) False at frame tokens, which are not the policy's.
+        scores: (m_i, k) in [0, 1], a row per answer; (0, k) when there is no usable answer.
+        cut: whether it ended at the token limit.
+    """
+
+    completion: int
+    token_ids: np.ndarray[Any, np.dtype[np.int64]]
+    logprobs: Array
+    sampled: np.ndarray[Any, np.dtype[np.bool_]]
+    scores: Array
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The completions of one prompt.
+
+    Attributes:
+        prompt: row in the database.
+        generation: of the search.
+        mutator: served name of the behaviour policy.
+        prompt_ids: (p,) tokens of the prompt.
+        rollouts: at least two.
+        answers: m, the number of answers asked for.
+    """
+
+    prompt: int
+    generation: int
+    mutator: str
+    prompt_ids: np.ndarray[Any, np.dtype[np.int64]]
+    rollouts: Sequence[Rollout]
+    answers: int
+
+    @property
+    def matrices(self) -> list[Array]:
+        """The score matrices, one per completion."""
+        return [rollout.scores for rollout in self.rollouts]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rollouts are taken.
+
+    Attributes:
+        after: only prompts with a greater id, such as the last one of the refresh before.
+        mutator: only completions of this served name; None takes every one (off-policy).
+        keep_cut: whether completions that ended at the token limit are taken.
+    """
+
+    after: int = 0
+    mutator: str | None = None
+    keep_cut: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rollouts:
+    """What was taken of a run.
+
+    Attributes:
+        groups: in the order of prompts.
+        left_out: completions that were not taken, by reason.
+    """
+
+    groups: Sequence[Group]
+    left_out: Mapping[str, int]
+
+
+def groups(folder: Path, selection: Selection | None = None) -> Rollouts:
+    """Return the groups of a run's committed prompts.
+
+    Raises:
+        BadInput: no run, or none of its completions has token ids and log-probabilities.
+        DatabaseError: it can't be read.
+    """
+    wanted = selection or Selection()
+    path = folder / FILE
+    engine = connect(path, read_only=True)
+    try:
+        with errors(path), engine.connect() as connection:
+            scale = Scale.of(connection)
+            found, left_out = _read(connection, wanted, scale)
+    finally:
+        engine.dispose()
+    if not found and left_out.get("no token ids"):
+        raise BadInput(
+            f"{folder} has no token ids, so no mutator can be trained from it. They come from vLLM: search with a managed "
+            "server, or with --base-url of a vLLM server."
+        )
+    return Rollouts(found, left_out)
+
+
+def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list[Group], dict[str, int]]:
+    prompts = connection.execute(
+        select(s.prompt.c.id, s.prompt.c.generation, s.prompt.c.answers)
+        .where(s.prompt.c.id > wanted.after, s.prompt.c.id <= select(s.run.c.committed).scalar_subquery())
+        .order_by(s.prompt.c.id)
+    ).all()
+    found: list[Group] = []
+    left_out: dict[str, int] = {}
+
+    def leave_out(reason: str, count: int = 1) -> None:
+        left_out[reason] = left_out.get(reason, 0) + count
+
+    for prompt in prompts:
+        rows = connection.execute(
+            select(s.completion, s.mutator.c.name.label("mutator"))
+            .join(s.mutator)
+            .where(s.completion.c.prompt_id == prompt.id)
+            .order_by(s.completion.c.position)
+        ).all()
+        by_policy: dict[tuple[str, tuple[int, ...]], list[Rollout]] = {}
+        for row in rows:
+            if row.retry_of is not None:
+                leave_out("a retry, which is no member of the group")
+            elif row.token_ids is None or row.logprobs is None or row.prompt_token_ids is None:
+                leave_out("no token ids")
+            elif wanted.mutator is not None and row.mutator != wanted.mutator:
+                leave_out("of another mutator")
+            elif row.finish_reason == "length" and not wanted.keep_cut:
+                leave_out("cut at the token limit")
+            elif not row.token_ids:
+                leave_out("empty")
+            else:
+                rollout = _rollout(row, _matrix(connection, row.id, scale))
+                by_policy.setdefault((row.mutator, tuple(row.prompt_token_ids)), []).append(rollout)
+        for (name, ids), rollouts in by_policy.items():
+            if len(rollouts) < 2:
+                leave_out("alone in its group", len(rollouts))
+                continue
+            found.append(Group(prompt.id, prompt.generation, name, np.array(ids), rollouts, prompt.answers))
+    return found, left_out
+
+
+def _rollout(row: Any, scores: Array) -> Rollout:
+    ids = np.array(row.token_ids, dtype=np.int64)
+    sampled = np.ones(len(ids), dtype=bool) if row.sampled is None else np.array(row.sampled, dtype=bool)
+    logprobs = np.array([0.0 if value is None else value for value in row.logprobs], dtype=np.float64)
+    return Rollout(row.id, ids, logprobs, sampled, scores, row.finish_reason == "length")
+
+
+def _matrix(connection: Connection, completion: int, scale: Scale) -> Array:
+    """Return the (m_i, k) score matrix of a completion's usable answers."""
+    query = (
+        select(s.program.c.status, s.program.c.scores)
+        .where(s.program.c.completion_id == completion, s.program.c.status != "unusable")
+        .order_by(s.program.c.position)
+    )
+    rows = [row.scores if row.status == "scored" else None for row in connection.execute(query)]
+    return scale.apply(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """Maps score vectors to [0, 1].
+
+    Attributes:
+        k: objectives.
+        seen: per objective the sorted values of the run's valid programs; None where the scores are those of tests.
+        scales: per objective the values that map to 0 and 1.
+    """
+
+    k: int
+    seen: Sequence[Array] | None
+    scales: Mapping[int, tuple[float, float]]
+
+    @classmethod
+    def of(cls, connection: Connection) -> Scale:
+        """Return a run's scale."""
+        objectives = connection.execute(select(s.objective.c.name, s.objective.c.kind).order_by(s.objective.c.id)).all()
+        if not any(objective.kind == "metric" for objective in objectives):
+            return cls(len(objectives), None, {})
+        rows = connection.scalars(
+            select(s.program.c.scores)
+            .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None), s.program.c.scores.is_not(None))
+            .order_by(s.program.c.id)
+        )
+        k = len(objectives)
+        matrix = np.array([_padded(row, k) for row in rows], dtype=np.float64).reshape(-1, k)
+        seen = [np.sort(column[~np.isnan(column)]) for column in matrix.T]
+        run = connection.execute(select(s.run)).one()
+        problem = problems.load(Path(run.problem), **run.options.get("place", {}))
+        scales: dict[int, tuple[float, float]] = {}
+        if isinstance(problem, EvaluatedProblem):
+            for place, objective in enumerate(objectives):
+                spec = problem.spec.objectives.get(objective.name)
+                if spec is not None and spec.scale is not None:
+                    low, high = spec.scale
+                    scales[place] = (low, high) if spec.direction == "max" else (-high, -low)
+        return cls(k, seen, scales)
+
+    def apply(self, rows: Sequence[Sequence[float | None] | None]) -> Array:
+        """Return the (m, k) matrix in [0, 1] of recorded vectors; zeros for None."""
+        matrix = np.zeros((len(rows), self.k))
+        for place, row in enumerate(rows):
+            if row is None:
+                continue
+            vector = np.array(_padded(row, self.k), dtype=np.float64)
+            matrix[place] = vector if self.seen is None else self._unit(vector)
+        return np.clip(matrix, 0.0, 1.0)
+
+    def _unit(self, vector: Array) -> Array:
+        """Map one vector of the run as `evolve.selection.to_unit` maps it among all valid programs."""
+        assert self.seen is not None
+        unit = np.zeros(self.k)
+        for place, (value, seen) in enumerate(zip(vector, self.seen, strict=True)):
+            if np.isnan(value) or not len(seen):
+                continue
+            if place in self.scales:
+                low, high = self.scales[place]
+                unit[place] = (value - low) / (high - low)
+            elif seen[0] >= 0.0 and seen[-1] <= 1.0:
+                unit[place] = value
+            elif seen[0] == seen[-1]:
+                unit[place] = 1.0
+            else:
+                left, right = np.searchsorted(seen, value, "left"), np.searchsorted(seen, value, "right")
+                unit[place] = (left + right - 1) / 2 / (len(seen) - 1)
+        return unit
+
+
+def _padded(row: Sequence[float | None], k: int) -> list[float]:
+    values = [np.nan if value is None else float(value) for value in row]
+    return values + [np.nan] * (k - len(values))

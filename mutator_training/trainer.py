@@ -1,0 +1,216 @@
+"""The gradient step: TRL's GRPOTrainer on rollouts that the search has sampled already, with our advantages.
+
+What differs from plain TRL (1.16), each shown by a test:
+
+1. Rollouts come from a source, not from generation; nothing is sampled or scored again.
+2. The advantages in the loss are exactly those of our estimator, uncentred ones included: TRL subtracts the group's mean
+   from what a reward function returns, so they are put into the batch after it.
+3. Ratio and clipping are against the stored log-probabilities of the behaviour policy. Without a vLLM of its own TRL keeps
+   them but sets the ratio to 1.
+4. Tokens that the client wrote (frames of the scaffold) are masked out of the loss.
+
+The draws of everything depend on (seed, step) alone, so a resumed training is identical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from mutator_training.estimators import ESTIMATORS, diagnose
+from mutator_training.rollouts import Group
+from mutator_training.simplex import Array
+
+Source = Callable[[int, Sequence[int], "RolloutTrainer"], Sequence[Group]]
+"""From step and rows of the dataset (one per group) to groups of G rollouts each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerOptions:
+    """How a mutator is trained.
+
+    Attributes:
+        estimator: key of `ESTIMATORS`.
+        estimator_options: passed to it.
+        groups_per_step: groups of one optimizer step.
+        micro_batch: completions of one forward and backward pass.
+        epochs: passes over the rollouts.
+        learning_rate: of AdamW, constant.
+        beta: weight of the KL divergence (k3) to the base model.
+        trainer: passed through to `GRPOConfig`; unknown keys fail there.
+    """
+
+    estimator: str = "vpo"
+    estimator_options: Mapping[str, Any] = field(default_factory=dict)
+    groups_per_step: int = 4
+    micro_batch: int = 4
+    epochs: float = 1.0
+    learning_rate: float = 1e-5
+    beta: float = 1e-3
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer on given rollouts; see the module.
+
+    Args:
+        source: gives the rollouts of each step.
+        options: estimator and its options.
+        kwargs: passed to GRPOTrainer.
+    """
+
+    def __init__(self, source: Source, options: TrainerOptions, **kwargs: Any):
+        self._source = source
+        self._options = options
+        self._estimator = ESTIMATORS[options.estimator]
+        self._batch: list[tuple[Any, Any]] = []
+        super().__init__(reward_funcs=_reward, rollout_func=_rollouts, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take the groups of this step, let TRL make its batch of them, and put our advantages and ratios in."""
+        size = self.num_generations
+        rows = [int(row["row"]) for row in inputs[::size]]
+        groups = self._source(self.state.global_step, rows, self)
+        wrong = [len(group.rollouts) for group in groups if len(group.rollouts) != size]
+        if wrong or len(groups) != len(rows):
+            raise ValueError(
+                f"expected {len(rows)} groups of {size} rollouts, got {len(groups)} with {wrong or 'all'} of it"
+            )
+        self._groups = groups
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        device = output["completion_ids"].device
+        advantages = np.concatenate([self.advantages_of(group) for group in groups])
+        output["advantages"] = torch.tensor(advantages, dtype=torch.float32, device=device)
+        output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        self._log_groups(groups)
+        return output
+
+    def advantages_of(self, group: Group) -> Array:
+        """Return one advantage per rollout of a group."""
+        return self._estimator(group.matrices, **self._options.estimator_options)
+
+    def _log_groups(self, groups: Sequence[Group]) -> None:
+        found = [diagnose(group.matrices) for group in groups]
+        answers = sum(one.answers for one in found)
+        figures = {
+            "set_reward": float(np.mean([one.set_reward for one in found])),
+            "coverage": float(np.mean([one.coverage for one in found])),
+            "group_std": float(np.mean([one.spread for one in found])),
+            "tied_groups": float(np.mean([one.tied for one in found])),
+            "distinct_answers": sum(one.distinct for one in found) / max(1, answers),
+            "answers": float(answers),
+        }
+        for name, value in figures.items():
+            self._metrics["train"][f"rollouts/{name}"].append(value)
+
+
+def _rollouts(prompts: list[Any], trainer: RolloutTrainer) -> dict[str, Any]:
+    """Hand the groups of the step to TRL (its `rollout_func`)."""
+    del prompts
+    rollouts = [(group, rollout) for group in trainer._groups for rollout in group.rollouts]
+    return {
+        "prompt_ids": [group.prompt_ids.tolist() for group, _ in rollouts],
+        "completion_ids": [rollout.token_ids.tolist() for _, rollout in rollouts],
+        "logprobs": [rollout.logprobs.tolist() for _, rollout in rollouts],
+        "env_mask": [rollout.sampled.astype(int).tolist() for _, rollout in rollouts],
+    }
+
+
+def _reward(completions: list[Any], trainer_state: Any = None, **_: Any) -> list[float]:
+    """Stand in for the advantages, which are put into the batch afterwards."""
+    del trainer_state
+    return [0.0] * len(completions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One training.
+
+    Attributes:
+        model: trained in place, in bfloat16 or float32; a model object, because a path would load float32.
+        tokenizer: of the model.
+        source: gives the rollouts.
+        rows: how many groups the dataset has; the source is asked for them by number.
+        group_size: G.
+        folder: for checkpoints, logs and the result.
+        options: estimator, learning rate and the like.
+        seed: of the order of groups and everything else that is drawn.
+        peft_config: of LoRA; None trains all weights.
+        callbacks: of transformers' Trainer, for progress.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    source: Source
+    rows: int
+    group_size: int
+    folder: Path
+    options: TrainerOptions = field(default_factory=TrainerOptions)
+    seed: int = 0
+    peft_config: Any = None
+    callbacks: Sequence[TrainerCallback] = ()
+
+
+def build(job: Job) -> RolloutTrainer:
+    """Return the trainer of a job, ready for `train()`.
+
+    Raises:
+        TypeError: `options.trainer` holds a key that GRPOConfig doesn't know.
+    """
+    options = job.options
+    groups = max(1, min(options.groups_per_step, job.rows))
+    batch = groups * job.group_size
+    micro = max(1, min(options.micro_batch, batch))
+    while batch % micro:
+        micro -= 1
+    values: dict[str, Any] = {
+        "output_dir": str(job.folder),
+        "seed": job.seed,
+        "num_generations": job.group_size,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": batch // micro,
+        "num_train_epochs": options.epochs,
+        "learning_rate": options.learning_rate,
+        "lr_scheduler_type": "constant",
+        "beta": options.beta,
+        "scale_rewards": "none",
+        "loss_type": "grpo",
+        "temperature": 1.0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "remove_unused_columns": False,
+        "gradient_checkpointing": False,
+        "use_cpu": not torch.cuda.is_available(),
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "disable_tqdm": True,
+    }
+    config = GRPOConfig(**{**values, **options.trainer})
+    return RolloutTrainer(
+        job.source,
+        options,
+        model=job.model,
+        args=config,
+        processing_class=job.tokenizer,
+        train_dataset=Dataset.from_list([{"prompt": str(row), "row": row} for row in range(job.rows)]),
+        peft_config=job.peft_config,
+        callbacks=list(job.callbacks),
+    )
+
+
+def stored(groups: Sequence[Group]) -> Source:
+    """Return a source of recorded groups, all of one size."""
+
+    def take(step: int, rows: Sequence[int], trainer: RolloutTrainer) -> Sequence[Group]:
+        del step, trainer
+        return [groups[row] for row in rows]
+
+    return take
