@@ -103,6 +103,9 @@ def run(
     stop_when: StopWhen = None,
     model: Model = None,
     base_url: BaseUrl = None,
+    adapter: Annotated[
+        Path | None, typer.Option(help="LoRA adapter of the managed server's model, such as `evolve train` makes.")
+    ] = None,
     prompts: Annotated[
         int | None, typer.Option("--prompts", "-P", min=1, help="Prompts of a generation, under way at a time; default 4.")
     ] = None,
@@ -191,10 +194,11 @@ def run(
         model=model,
         base_url=base_url,
         way=way,
-        sampling=_pairs("--sampling", sampling),
-        server=_pairs("--server", server),
+        sampling=pairs("--sampling", sampling),
+        server=pairs("--server", server),
         patience=patience,
         replay=None if replay is None else str(replay),
+        adapter=None if adapter is None else str(adapter.resolve()),
     )
 
     def options_of(loaded: Problem, display: Display) -> RunOptions:
@@ -414,7 +418,7 @@ def serve(
         name = model or DEFAULT_MODEL
         path = resolve(name, display.say)
         log = cache_folder() / "server.log"
-        async with VllmServer(path, Path(name).name, log, port, _pairs("--server", server), display.say) as running:
+        async with VllmServer(path, Path(name).name, log, port, pairs("--server", server), display.say) as running:
             display.say(f"use it with --base-url {running.base_url}; end it with Ctrl-C")
             while True:
                 await asyncio.sleep(5)
@@ -463,18 +467,18 @@ async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -
     }
 
 
-def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
+def pairs(option: str, given: list[str] | None) -> dict[str, Any]:
     """Return KEY=VALUE pairs as a mapping; values are JSON where they can be, else text."""
-    pairs: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for pair in given or []:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise BadInput(f"{option} takes KEY=VALUE, not {pair!r}.")
         try:
-            pairs[key] = json.loads(value)
+            found[key] = json.loads(value)
         except ValueError:
-            pairs[key] = value
-    return pairs
+            found[key] = value
+    return found
 
 
 def _finish(folder: Path, result: Result, stop_when: str | None, as_json: bool) -> None:

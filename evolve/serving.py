@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -13,6 +15,7 @@ from typing import Any, Self
 
 from evolve.completion import Mutator
 from evolve.ensemble import Ensemble
+from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.mutator import OpenAIMutator, Way
@@ -39,6 +42,7 @@ class MutatorOptions:
         models: name, weight and base URL of several served models, one of which is drawn for each prompt; instead of `model`
             and `base_url`.
         replay: folder of a recorded run whose completions are given again, instead of a model's.
+        adapter: folder of a LoRA adapter that the managed server loads beside the model.
     """
 
     model: str | None = None
@@ -51,6 +55,32 @@ class MutatorOptions:
     retries: int = 2
     models: Sequence[tuple[str, float, str]] = ()
     replay: str | None = None
+    adapter: str | None = None
+
+
+def adapter_name(folder: Path) -> str:
+    """Return the served name of an adapter: its folder's, and where it lies, so that no two share one."""
+    return f"{folder.name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+
+
+def adapter_options(folder: str | None) -> dict[str, Any]:
+    """Return vLLM's options for an adapter.
+
+    Raises:
+        BadInput: the folder holds none.
+    """
+    if folder is None:
+        return {}
+    config = Path(folder) / "adapter_config.json"
+    if not config.is_file():
+        raise BadInput(f"{folder} is no LoRA adapter: it holds no adapter_config.json. `evolve train` makes one.")
+    rank = int(json.loads(config.read_text())["r"])
+    return {
+        "enable-lora": True,
+        "max-lora-rank": rank,
+        "max-loras": 2,
+        "lora-modules": f"{adapter_name(Path(folder))}={folder}",
+    }
 
 
 class Mutators:
@@ -110,9 +140,8 @@ class Mutators:
             client = OpenAIMutator(options.base_url, options.model, api_key=key, **common)
         else:
             server = await self._managed()
-            client = OpenAIMutator(
-                server.base_url, server.name, takes_seeds=server.takes_seeds, recover=server.recover, **common
-            )
+            name = server.name if options.adapter is None else adapter_name(Path(options.adapter))
+            client = OpenAIMutator(server.base_url, name, takes_seeds=server.takes_seeds, recover=server.recover, **common)
         connected = await self._stack.enter_async_context(client)
         if not connected.gives_token_ids:
             self._say(f"{options.base_url} gives no token ids: this run can search, but a mutator can't be trained from it")
@@ -125,6 +154,7 @@ class Mutators:
                 path = await asyncio.to_thread(resolve, name, self._say)
                 self._say(f"model {name}: {path}")
                 log = self._folder / "server.log"
-                server = VllmServer(path, Path(name).name, log, options=self._options.server, say=self._say)
+                given = {**adapter_options(self._options.adapter), **self._options.server}
+                server = VllmServer(path, Path(name).name, log, options=given, say=self._say)
                 self._server = await self._stack.enter_async_context(server)
             return self._server

@@ -63,6 +63,8 @@ class Group:
     prompt_ids: np.ndarray[Any, np.dtype[np.int64]]
     rollouts: Sequence[Rollout]
     answers: int
+    temperature: float = 1.0
+    """Of the sampling, under which the log-probabilities are."""
 
     @property
     def matrices(self) -> list[Array]:
@@ -141,7 +143,7 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
             .where(s.completion.c.prompt_id == prompt.id)
             .order_by(s.completion.c.position)
         ).all()
-        by_policy: dict[tuple[str, tuple[int, ...]], list[Rollout]] = {}
+        by_policy: dict[tuple[str, float, tuple[int, ...]], list[Rollout]] = {}
         for row in rows:
             if row.retry_of is not None:
                 leave_out("a retry, which is no member of the group")
@@ -155,12 +157,12 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
                 leave_out("empty")
             else:
                 rollout = _rollout(row, _matrix(connection, row.id, scale))
-                by_policy.setdefault((row.mutator, tuple(row.prompt_token_ids)), []).append(rollout)
-        for (name, ids), rollouts in by_policy.items():
+                by_policy.setdefault((row.mutator, row.temperature, tuple(row.prompt_token_ids)), []).append(rollout)
+        for (name, temperature, ids), rollouts in by_policy.items():
             if len(rollouts) < 2:
                 leave_out("alone in its group", len(rollouts))
                 continue
-            found.append(Group(prompt.id, prompt.generation, name, np.array(ids), rollouts, prompt.answers))
+            found.append(Group(prompt.id, prompt.generation, name, np.array(ids), rollouts, prompt.answers, temperature))
     return found, left_out
 
 

@@ -143,6 +143,7 @@ class Job:
         folder: for checkpoints, logs and the result.
         options: estimator, learning rate and the like.
         seed: of the order of groups and everything else that is drawn.
+        temperature: of the sampling; log-probabilities are taken under it.
         peft_config: of LoRA; None trains all weights.
         callbacks: of transformers' Trainer, for progress.
     """
@@ -155,6 +156,7 @@ class Job:
     folder: Path
     options: TrainerOptions = field(default_factory=TrainerOptions)
     seed: int = 0
+    temperature: float = 1.0
     peft_config: Any = None
     callbacks: Sequence[TrainerCallback] = ()
 
@@ -183,7 +185,7 @@ def build(job: Job) -> RolloutTrainer:
         "beta": options.beta,
         "scale_rewards": "none",
         "loss_type": "grpo",
-        "temperature": 1.0,
+        "temperature": job.temperature,
         "logging_steps": 1,
         "save_strategy": "no",
         "report_to": "none",

@@ -1,0 +1,237 @@
+"""Train a LoRA adapter on recorded rollouts, in a process of its own so that its memory goes back.
+
+`python -m mutator_training.adapter SPEC.json` is that process; `train` starts it. The adapter appears under its name by an
+atomic rename, so there is never half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolve.errors import BadInput, EvolveError
+from mutator_training.rollouts import Group, Selection, groups
+
+Say = Callable[[str], None]
+LORA = {
+    "r": 16,
+    "lora_alpha": 32,
+    "lora_dropout": 0.0,
+    "bias": "none",
+    "target_modules": "all-linear",
+    "task_type": "CAUSAL_LM",
+}
+QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+SHOWN = {
+    "set reward": "rollouts/set_reward",
+    "coverage": "rollouts/coverage",
+    "KL": "kl",
+    "entropy": "entropy",
+    "clipped": "clip_ratio/region_mean",
+    "gradient": "grad_norm",
+}
+RESULT = "training.json"
+REWARD = "rollouts/set_reward"
+
+
+class TrainingError(EvolveError):
+    """The training process failed; the text holds the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """What the process is told.
+
+    Attributes:
+        runs: folders of runs whose rollouts are used.
+        base: folder of the base model.
+        base_name: its name, for the model card.
+        out: folder of the adapter that is made.
+        start: folder of an adapter to go on from, or None.
+        trainer: fields of `TrainerOptions`.
+        selection: fields of `Selection`.
+        lora: fields of PEFT's `LoraConfig` beside the defaults here.
+        seed: of the training.
+    """
+
+    runs: Sequence[str]
+    base: str
+    base_name: str
+    out: str
+    start: str | None = None
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    lora: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+def train(spec: AdapterSpec, say: Say) -> dict[str, Any]:
+    """Train in a child process; return what `training.json` in the adapter's folder holds.
+
+    Raises:
+        BadInput: the adapter's folder exists, or the runs hold no group to train on.
+        TrainingError: the process failed.
+    """
+    out = Path(spec.out)
+    if out.exists():
+        raise BadInput(f"{out} exists; an adapter is never overwritten. Name another folder with --out.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    usable(spec)
+    place = out.parent / f".{out.name}.spec.json"
+    place.write_text(json.dumps(asdict(spec)))
+    log = out.parent / f"{out.name}.log"
+    try:
+        with log.open("w") as errors:
+            environment = os.environ | QUIET
+            child = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "mutator_training.adapter", str(place)],
+                stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
+            )  # fmt: skip
+            assert child.stdout is not None
+            try:
+                for line in child.stdout:
+                    if line.startswith("step "):
+                        say(line.strip())
+                code = child.wait()
+            finally:
+                if child.poll() is None:
+                    child.kill()
+                    child.wait()
+    finally:
+        place.unlink()
+    if code != 0 or not (out / RESULT).is_file():
+        lines = log.read_text(errors="replace").strip().splitlines()[-12:]
+        raise TrainingError(f"The training ended with code {code}. {log} ends with:\n" + "\n".join(lines))
+    found: dict[str, Any] = json.loads((out / RESULT).read_text())
+    return found
+
+
+def usable(spec: AdapterSpec) -> tuple[list[Group], dict[str, int]]:
+    """Return the groups of the commonest size, and what was left out, by reason.
+
+    Raises:
+        BadInput: there is none.
+    """
+    found: list[Group] = []
+    left_out: Counter[str] = Counter()
+    for run in spec.runs:
+        rollouts = groups(Path(run), Selection(**spec.selection))
+        found += rollouts.groups
+        left_out.update(rollouts.left_out)
+    sizes = Counter((len(group.rollouts), group.temperature) for group in found)
+    if not sizes:
+        raise BadInput(f"{', '.join(spec.runs)}: no group of rollouts to train on. Left out: {dict(left_out) or 'nothing'}.")
+    (size, temperature), _ = max(sizes.items(), key=lambda item: (item[1] * item[0][0], item[0]))
+    kept = [group for group in found if (len(group.rollouts), group.temperature) == (size, temperature)]
+    other = sum(len(group.rollouts) for group in found) - size * len(kept)
+    if other:
+        left_out["in a group of another size or temperature"] += other
+    return kept, dict(left_out)
+
+
+def _work(spec: AdapterSpec) -> None:
+    """Load, train, save. Runs in the process of its own."""
+    import torch
+    from peft import LoraConfig, PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+    from mutator_training.trainer import Job, TrainerOptions, build, stored
+
+    kept, left_out = usable(spec)
+    started = time.monotonic()
+    options = TrainerOptions(**spec.trainer)
+    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.bfloat16)
+    tokenizer = AutoTokenizer.from_pretrained(spec.base)
+    config: Any = LoraConfig(**{**LORA, **spec.lora})
+    if spec.start is not None:
+        model, config = PeftModel.from_pretrained(model, spec.start, is_trainable=True), None
+
+    class Tell(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            del args, control
+            if logs and "rollouts/set_reward" in logs:
+                texts = [f"{name} {logs[key]:.4g}" for name, key in SHOWN.items() if key in logs]
+                print(f"step {state.global_step} of {state.max_steps}: {', '.join(texts)}", flush=True)
+
+    out = Path(spec.out)
+    unborn = out.parent / f".{out.name}.unborn"
+    shutil.rmtree(unborn, ignore_errors=True)
+    trainer = build(
+        Job(
+            model,
+            tokenizer,
+            stored(kept),
+            len(kept),
+            len(kept[0].rollouts),
+            unborn / "work",
+            options,
+            spec.seed,
+            kept[0].temperature,
+            config,
+            (Tell(),),
+        )
+    )
+    loaded = time.monotonic()
+    trainer.train()
+    trained = time.monotonic()
+    trainer.model.save_pretrained(unborn)
+    tokens = sum(len(group.prompt_ids) + len(rollout.token_ids) for group in kept for rollout in group.rollouts)
+    sampled = sum(int(rollout.sampled.sum()) for group in kept for rollout in group.rollouts)
+    steps = [row for row in trainer.state.log_history if "rollouts/set_reward" in row]
+    result = {
+        "base": spec.base_name,
+        "runs": list(spec.runs),
+        "estimator": options.estimator,
+        "options": asdict(options) | {"lora": {**LORA, **spec.lora}, "seed": spec.seed, "temperature": kept[0].temperature},
+        "groups": len(kept),
+        "group_size": len(kept[0].rollouts),
+        "completions": sum(len(group.rollouts) for group in kept),
+        "left_out": left_out,
+        "sampled_tokens": sampled,
+        "trained_tokens": round(tokens * options.epochs),
+        "load_seconds": round(loaded - started, 2),
+        "train_seconds": round(trained - loaded, 2),
+        "tokens_per_second": round(tokens * options.epochs / (trained - loaded), 1),
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "steps": steps,
+    }
+    shutil.rmtree(unborn / "work", ignore_errors=True)
+    (unborn / RESULT).write_text(json.dumps(result, indent=1))
+    (unborn / "README.md").write_text(card(result))
+    unborn.rename(out)
+
+
+def card(result: Mapping[str, Any]) -> str:
+    """Return the model card of an adapter."""
+    first, last = (result["steps"][0], result["steps"][-1]) if result["steps"] else ({}, {})
+    lines = [
+        "# A mutator's adapter",
+        "",
+        f"LoRA for `{result['base']}`, trained with `{result['estimator']}` on rollouts of a program search.",
+        "",
+        f"- data: {result['completions']} completions in {result['groups']} groups of {result['group_size']}, "
+        f"{result['sampled_tokens']} sampled tokens, from {len(result['runs'])} runs",
+        f"- left out: {result['left_out'] or 'nothing'}",
+        f"- cost: {result['train_seconds']} s, {result['trained_tokens']} tokens ({result['tokens_per_second']} tokens/s), "
+        f"{result['peak_memory_mb']} MB",
+        f"- set reward of the rollouts, first and last step: {first.get(REWARD)}, {last.get(REWARD)}",
+        f"- options: `{json.dumps(result['options'])}`",
+        "",
+        "Load it with PEFT, with vLLM (`--enable-lora`), or with `evolve run --adapter FOLDER`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    _work(AdapterSpec(**json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,43 @@
+"""Which mutators a run sampled from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import select
+
+from evolve import schema as s
+from evolve.connection import FILE, connect, errors
+from evolve.errors import BadInput
+
+
+def behaviour(runs: Sequence[Path]) -> tuple[str, str | None]:
+    """Return the base model of runs, and the served name of the last mutator; None for the name where runs differ in it.
+
+    Raises:
+        BadInput: a run has no completion yet, or the runs have different base models.
+    """
+    bases: dict[str, Path] = {}
+    names: set[str] = set()
+    for run in runs:
+        engine = connect(run / FILE, read_only=True)
+        try:
+            with errors(run / FILE), engine.connect() as connection:
+                query = (
+                    select(s.mutator.c.model, s.mutator.c.name)
+                    .join(s.completion)
+                    .order_by(s.completion.c.id.desc())
+                    .limit(1)
+                )
+                row = connection.execute(query).first()
+        finally:
+            engine.dispose()
+        if row is None:
+            raise BadInput(f"{run} holds no completion yet, so there is nothing to train on.")
+        bases[row.model] = run
+        names.add(row.name)
+    if len(bases) > 1:
+        known = ", ".join(f"{run} from {model}" for model, run in bases.items())
+        raise BadInput(f"The runs sampled from different base models: {known}. Train on runs of one.")
+    return next(iter(bases)), next(iter(names)) if len(names) == 1 else None
