@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import shutil
 import socket
@@ -24,6 +25,8 @@ import httpx2
 from evolve.errors import BadInput, MutatorError
 
 START_SECONDS = 600
+MODEL_LENGTH = 8192
+"""Tokens of prompt and completion together, where the model can do as many."""
 Options = Mapping[str, str | int | float | bool]
 
 
@@ -39,13 +42,15 @@ def is_installed() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-def default_options(cuda: bool) -> dict[str, str | int | float | bool]:
-    """Return vLLM's command line options that we set; the user's mapping overrides them."""
+def default_options(cuda: bool, model: Path) -> dict[str, str | int | float | bool]:
+    """Return vLLM's command line options that we set for a model; the user's mapping overrides them."""
+    config = model / "config.json"
+    longest = json.loads(config.read_text()).get("max_position_embeddings") if config.is_file() else None
     common: dict[str, str | int | float | bool] = {
         "dtype": "bfloat16",
         "enable-prefix-caching": True,
         "logprobs-mode": "processed_logprobs",
-        "max-model-len": 8192,
+        "max-model-len": min(MODEL_LENGTH, longest) if isinstance(longest, int) else MODEL_LENGTH,
     }
     return common if cuda else {**common, "enforce-eager": True}
 
@@ -76,7 +81,7 @@ class VllmServer:
         self._log = log
         self._port = port or 0
         self._cuda = has_cuda()
-        self._options = {**default_options(self._cuda), **(options or {})}
+        self._options = {**default_options(self._cuda, model), **(options or {})}
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._recovering = asyncio.Lock()

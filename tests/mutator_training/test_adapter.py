@@ -1,0 +1,135 @@
+"""An adapter's way through the real parts: served by vLLM, recorded, trained on, served again."""
+
+import json
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+import torch
+
+from evolve.cache import cache_folder
+from evolve.errors import BadInput
+from evolve.models import resolve
+from mutator_training.adapter import AdapterSpec, card, train, usable
+from mutator_training.lineage import behaviour
+from mutator_training.rollouts import Selection, groups
+from tests.conftest import ROOT
+from tests.evolve.test_real import evolve, rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A random model with a real tokenizer, and a random adapter of it."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("models")
+    source = resolve("smollm2-135m-instruct", print)
+    assert source.is_relative_to(cache_folder())
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    torch.manual_seed(1)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=4096, tie_word_embeddings=True, initializer_range=0.2,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(folder / "tiny")
+    tokenizer.save_pretrained(folder / "tiny")
+    lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(model, lora).save_pretrained(folder / "v1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tiny, docker_url, image, tmp_path_factory):
+    """A search with the adapter."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    shape = ["--budget", "8", "-P", "1", "-G", "4", "-m", "1", "--seed", "1", "--no-retry", "--sampling", "max_tokens=40"]
+    done = evolve(
+        "run", ROOT / "problems/csv_line", "--out", folder, "--model", tiny / "tiny", "--adapter", tiny / "v1", *shape
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_served_adapter_has_the_log_probabilities_of_peft(tiny, run):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(tiny / "tiny", dtype=torch.float32)
+    found = groups(run).groups
+    assert len(found) == 2
+    assert all(len(group.rollouts) == 4 and group.mutator.startswith("v1-") for group in found)
+    differences = {}
+    for name in ("base", "adapter"):
+        model = base if name == "base" else PeftModel.from_pretrained(base, tiny / "v1")
+        gaps = []
+        for group in found:
+            for rollout in group.rollouts:
+                ids = torch.tensor([[*group.prompt_ids, *rollout.token_ids]])
+                with torch.no_grad():
+                    logits = model(ids).logits[0, len(group.prompt_ids) - 1 : -1].float() / group.temperature
+                logprobs = logits.log_softmax(-1).gather(1, torch.tensor(rollout.token_ids)[:, None])[:, 0].numpy()
+                gaps.append(np.abs(logprobs - rollout.logprobs).mean())
+        differences[name] = float(np.mean(gaps))
+    assert differences["adapter"] < 0.1, differences
+    assert differences["base"] > 2 * differences["adapter"], differences
+
+
+def test_it_is_trained_on_what_it_sampled_and_appears_whole(tiny, run, tmp_path):
+    out = tmp_path / "v2"
+    done = evolve("train", run, "--adapter", tiny / "v1", "--out", out, "--groups", 2, "--micro-batch", 4, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["groups"], found["group_size"], found["completions"]) == (2, 4, 8)
+    assert found["options"]["temperature"] == 1.0
+    assert len(found["steps"]) == 1
+    assert {"README.md", "adapter_config.json", "adapter_model.safetensors", "training.json"} <= {
+        p.name for p in out.iterdir()
+    }
+    assert not [path for path in tmp_path.iterdir() if "unborn" in path.name or "spec" in path.name]
+    assert "trained with `vpo`" in (out / "README.md").read_text()
+    again = evolve("train", run, "--out", out)
+    assert again.returncode == 2
+    assert "never overwritten" in " ".join(again.stderr.split())
+
+
+def test_a_training_that_fails_says_why_and_leaves_no_adapter(tiny, run, tmp_path):
+    done = evolve("train", run, "--out", tmp_path / "v2", "--trainer", "no_such_option=1")
+    assert done.returncode == 3
+    assert "no_such_option" in done.stderr
+    assert not (tmp_path / "v2").exists()
+
+
+def test_rollouts_are_of_one_mutator_unless_asked_otherwise(run):
+    base, served = behaviour([run])
+    assert base.endswith("tiny")
+    assert served.startswith("v1-")
+    assert groups(run, Selection(mutator="another")).left_out == {"of another mutator": 8}
+    last = rows(run, "select max(id) from prompt")[0][0]
+    assert len(groups(run, Selection(after=last - 1)).groups) == 1
+    cut = groups(run, Selection(keep_cut=False))
+    assert sum(len(group.rollouts) for group in cut.groups) + sum(cut.left_out.values()) == 8
+    spec = AdapterSpec([str(run)], "b", "b", "o", selection={"mutator": "another"})
+    with pytest.raises(BadInput, match="no group of rollouts"):
+        usable(spec)
+
+
+def test_a_run_without_token_ids_is_refused(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    connection = sqlite3.connect(tmp_path / "run" / "run.sqlite")
+    connection.execute("update completion set token_ids = null")
+    connection.commit()
+    connection.close()
+    with pytest.raises(BadInput, match="has no token ids"):
+        train(AdapterSpec([str(tmp_path / "run")], "b", "b", str(tmp_path / "out")), print)
+
+
+def test_a_card_without_steps():
+    result = dict.fromkeys(("base", "estimator", "completions", "groups", "group_size", "sampled_tokens", "train_seconds",
+                            "trained_tokens", "tokens_per_second", "peak_memory_mb", "options", "left_out"), 1)  # fmt: skip
+    assert "None, None" in card(result | {"runs": [], "steps": []})
