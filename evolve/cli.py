@@ -33,7 +33,7 @@ from evolve.arguments import (
     StopWhen,
     Tokens,
 )
-from evolve.compose import BASELINE, RunOptions, new_folder, resume, start
+from evolve.compose import BASELINE, RunOptions, new_folder, only_process, resume, start, use
 from evolve.connection import FILE
 from evolve.doctor import examine, examine_run
 from evolve.errors import BadInput, EvolveError, nearest
@@ -66,6 +66,12 @@ app.add_typer(import_app, name="import")
 
 err = Console(stderr=True)
 
+
+VERSIONS = ("name", "state", "completions", "trained_on", "gate_before", "gate_after", "p_fall", "refresh_seconds")
+"""What `evolve show RUN mutators` shows; --json gives all."""
+
+LORA_RANK = 16
+"""Of the adapters that a run may train, unless --server max-lora-rank says otherwise."""
 
 TOP = ("id", "generation", "parent", "fitness", "passed", "visible_tests", "hidden_passed", "hidden_tests", "characters")
 """What `evolve show RUN top` shows; --json gives all."""
@@ -105,6 +111,16 @@ def run(
     base_url: BaseUrl = None,
     adapter: Annotated[
         Path | None, typer.Option(help="LoRA adapter of the managed server's model, such as `evolve train` makes.")
+    ] = None,
+    train: Annotated[
+        str | None, typer.Option(help="Refresh the mutator between generations with this estimator, such as vpo.")
+    ] = None,
+    refresh_every: Annotated[int, typer.Option(min=1, help="Generations between two refreshes.")] = 1,
+    gate: Annotated[
+        bool, typer.Option("--gate/--no-gate", help="Whether a new version must be no worse than the old one.")
+    ] = True,
+    training: Annotated[
+        list[str] | None, typer.Option("--training", help="KEY=VALUE of the training, such as learning_rate=1e-5.")
     ] = None,
     prompts: Annotated[
         int | None, typer.Option("--prompts", "-P", min=1, help="Prompts of a generation, under way at a time; default 4.")
@@ -199,13 +215,20 @@ def run(
         patience=patience,
         replay=None if replay is None else str(replay),
         adapter=None if adapter is None else str(adapter.resolve()),
+        lora_rank=LORA_RANK if train is not None else None,
     )
+
+    refreshing = None
+    if train is not None:
+        refreshing = {"estimator": train, "every": refresh_every, "gate": gate, **pairs("--training", training)}
+    elif training:
+        raise BadInput("--training says how the mutator is trained; --train ESTIMATOR says that it is.")
 
     def options_of(loaded: Problem, display: Display) -> RunOptions:
         search, mutator = search_options(loaded, given), _mutator_options(loaded, wanted, display)
         if replay is not None:
             search = replayed(replay, given)
-        return RunOptions(search, mutator, workers or workers_of(loaded), sandbox, network, names, baseline)
+        return RunOptions(search, mutator, workers or workers_of(loaded), sandbox, network, names, refreshing, baseline)
 
     several = problem_folders(problem)
     if several:
@@ -290,7 +313,9 @@ def resume_run(
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
-    what: Annotated[Literal["best", "top", "program", "tests", "cost"], typer.Argument(help="What to show.")] = "best",
+    what: Annotated[
+        Literal["best", "top", "program", "tests", "mutators", "cost"], typer.Argument(help="What to show.")
+    ] = "best",
     identity: Annotated[int | None, typer.Argument(metavar="ID", help="Which program, for `program`.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -316,6 +341,9 @@ def show(
             rows = report.tests()
             title = "Distinct programs that ran, per test or objective"
             render.show(rows, as_json, lambda: render.show_rows(title, rows))
+        elif what == "mutators":
+            rows = report.mutators()
+            render.show(rows, as_json, lambda: render.show_rows(f"Versions of the mutator of {run}", rows, VERSIONS))
         else:
             costs = report.cost()
             render.show(costs, as_json, lambda: render.show_pairs(f"Cost of {run}", costs))
@@ -396,6 +424,17 @@ def setup(model: Model = DEFAULT_MODEL, sandbox: SandboxOption = "docker") -> No
 
     with Display(err, None) as display:
         asyncio.run(both())
+
+
+@mutator_app.command("use")
+def use_version(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    version: Annotated[str, typer.Argument(help="Name of a version, as `evolve show RUN mutators` has it, or its vN.")],
+) -> None:
+    """Let a run go on with an earlier version of its mutator."""
+    with only_process(run):
+        chosen = use(run, version)
+    render.say(f"{run} goes on with {chosen}: `evolve resume {run}`")
 
 
 @app.command("stop-engine")

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evolve import problem as problems
+from evolve.completion import Mutator
 from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
@@ -26,6 +27,7 @@ from evolve.models import DEFAULT_MODEL
 from evolve.mutator import OpenAIMutator
 from evolve.problem import Problem
 from evolve.prompt import Prompter, TestPrompter
+from evolve.refresher import TRAINING, Context, Refresher
 from evolve.sandboxes import Isolation, SandboxKind, Say, grader
 from evolve.scoring import Scorer
 from evolve.serving import MutatorOptions, Mutators
@@ -50,6 +52,8 @@ class RunOptions:
     """Whether an evaluator may use the network."""
     place: Mapping[str, Any] = field(default_factory=dict)
     """File names in the problem folder, where they are not the usual ones."""
+    training: Mapping[str, Any] | None = None
+    """How the mutator is refreshed between generations (`mutator_training.refresh.RefreshOptions`); None never does."""
     baseline: Literal["best-of-n"] | None = None
     """What the search is compared with at an equal budget: samples from the initial program alone."""
 
@@ -288,8 +292,9 @@ async def _search(
                 mutator = await mutators.connect(problem)
                 if isinstance(mutator, OpenAIMutator):
                     mutator.resume_with(database.last_format() or mutator.format)
+                refresher = await _refresher(folder, problem, options, database, scorer, mutator, mutators, say)
                 with interrupt.ends(search):
-                    await search.run(mutator)
+                    await search.run(mutator, refresher)
             result = await search.finish()
         except asyncio.CancelledError:
             database.set_status("stopped", Reason.INTERRUPTED)
@@ -302,6 +307,58 @@ async def _search(
         database.set_status("stopped" if stopped else "finished", result.reason)
         database.record_event("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
         return result
+
+
+async def _refresher(
+    folder: Path,
+    problem: Problem,
+    options: RunOptions,
+    database: Database,
+    scorer: Scorer,
+    mutator: Mutator,
+    mutators: Mutators,
+    say: Say,
+) -> Refresher | None:
+    """Return what refreshes the mutator, the last version restored.
+
+    Raises:
+        BadInput: it can't be trained here.
+    """
+    if options.training is None:
+        return None
+    if TRAINING.factory is None:
+        raise BadInput("Training needs the packages of the extra `train`: pip install 'vector-evolve[train]'.")
+    server, base = mutators.server, mutators.base
+    if server is None or base is None or not isinstance(mutator, OpenAIMutator):
+        raise BadInput("A mutator is refreshed in a server that this run manages, so not with --base-url or --replay.")
+    name = options.mutator.model or DEFAULT_MODEL
+    adapter = None if options.mutator.adapter is None else Path(options.mutator.adapter)
+    context = Context(folder, problem, database, scorer, mutator, server, base, name, adapter, say)
+    refresher = TRAINING.factory(options.training, context)
+    await refresher.restore()
+    return refresher
+
+
+def use(folder: Path, version: str) -> str:
+    """Make an earlier version of a run's mutator the one that it goes on with; return its name.
+
+    Raises:
+        BadInput: there is no such version.
+    """
+    database = Database.open(folder)
+    try:
+        rows = database.mutators()
+        matching = [row for row in rows if row.name == version or (row.adapter and Path(row.adapter).name == version)]
+        if not matching:
+            raise BadInput(f"{folder} has no version {version!r}. Known: {', '.join(row.name for row in rows) or 'none'}.")
+        for row in rows:
+            if row.state == "serving":
+                database.set_mutator_state(row.name, "retired")
+        database.set_mutator_state(matching[0].name, "serving")
+        database.record_event("mutator-use", name=matching[0].name)
+        return str(matching[0].name)
+    finally:
+        database.close()
 
 
 def prompter(problem: Problem) -> Prompter:

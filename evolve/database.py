@@ -12,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, Table, bindparam, func, insert, select, update
 
@@ -30,6 +30,7 @@ from evolve.problem import Problem
 from evolve.score import Score
 from sandbox.judge import TestResult
 
+T = TypeVar("T")
 IMPORTED = "imported"
 """Isolation of scores that another system gave."""
 
@@ -81,6 +82,17 @@ class OpenPrompt:
     retries: bool
     missing: Sequence[int]
     """Positions of the completions that it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A recorded prompt, and the programs of its completions."""
+
+    parent: int
+    messages: Sequence[Message]
+    answers: int
+    seed: int
+    completions: Sequence[tuple[int, Sequence[str]]]
 
 
 class Database:
@@ -212,6 +224,56 @@ class Database:
                 return int(found)
             values = {"name": name, "model": model, "state": "serving", "created": time.time()}
             return _inserted(connection, s.mutator, values)
+
+    def mutators(self) -> list[Row[Any]]:
+        """Return the rows of all versions of the mutator, in the order in which they were recorded."""
+        with errors(self._path), self._engine.connect() as connection:
+            return list(connection.execute(select(s.mutator).order_by(s.mutator.c.id)))
+
+    def record_adapter(self, name: str, model: str, adapter: str) -> None:
+        """Record a new version, a candidate still."""
+        values = {"name": name, "model": model, "adapter": adapter, "state": "candidate", "created": time.time()}
+        with self._write() as connection:
+            connection.execute(INSERT[s.mutator], values)
+
+    def set_mutator_state(self, name: str, state: str) -> None:
+        """Record how a version stands: candidate, serving, rejected or retired."""
+        with self._write() as connection:
+            connection.execute(update(s.mutator).where(s.mutator.c.name == name).values(state=state))
+
+    def ended_in_a_row(self, kind: str, count: int) -> bool:
+        """Return whether the last `count` events of this kind say that nothing was accepted."""
+        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(count)
+        with errors(self._path), self._engine.connect() as connection:
+            found = list(connection.scalars(query))
+        return len(found) == count and not any(data["accepted"] for data in found)
+
+    def read(self, question: Callable[[Connection], T]) -> T:
+        """Answer a question that a reader of this database asks."""
+        with errors(self._path), self._engine.connect() as connection:
+            return question(connection)
+
+    def recent_prompts(self, last: int, count: int) -> list[Recent]:
+        """Return the most recent prompts up to one, with the programs of their completions, retries left out."""
+        with errors(self._path), self._engine.connect() as connection:
+            query = select(s.prompt).where(s.prompt.c.id <= last).order_by(s.prompt.c.id.desc()).limit(count)
+            found = []
+            for row in connection.execute(query):
+                programs = (
+                    select(s.completion.c.position, s.source.c.text)
+                    .select_from(s.completion)
+                    .outerjoin(s.program, s.program.c.completion_id == s.completion.c.id)
+                    .outerjoin(s.source)
+                    .where(s.completion.c.prompt_id == row.id, s.completion.c.retry_of.is_(None))
+                    .order_by(s.completion.c.position, s.program.c.position)
+                )
+                sources: dict[int, list[str]] = {}
+                for position, source in connection.execute(programs):
+                    kept = sources.setdefault(position, [])
+                    if source is not None:
+                        kept.append(source)
+                found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items())))
+        return found
 
     def record_seed(self, source: str, language: str, score: Score, parent: int | None = None) -> int:
         """Record a program that the run starts from, the initial one first, and return its id."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from evolve.patience import Patience
 from evolve.population import Member, Population, Shape
 from evolve.problem import Problem
 from evolve.prompt import Prompter, View
+from evolve.refresher import Refresher
 from evolve.scoring import Scorer
 from evolve.selection import Ratios
 
@@ -40,6 +41,7 @@ EDITS_MAY_FAIL = 0.5
 """With `--edits auto`: how many answers are judged, and the share that may fail, before whole programs are asked for."""
 
 FALL_BACK = "edits-given-up"
+REFRESH = "refresh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class Search:
         self._prompts = 0
         self._groups: deque[Group] = deque()
         self._stop = asyncio.Event()
+        last = database.last_event(REFRESH)
+        self._refreshed = 0 if last is None else int(last["prompt"])
         self._woken = asyncio.Event()
         self._noted = (0.0, 0.0, 0.0, 0.0)
         self._committed = 0
@@ -223,11 +227,12 @@ class Search:
             self._solved = self._database.solved()  # of a prompt that is not committed
         self._observe(self.progress)
 
-    async def run(self, mutator: Mutator) -> None:
+    async def run(self, mutator: Mutator, refresher: Refresher | None = None) -> None:
         """After `begin`, search until a budget is spent, the goal is reached or `interrupt` is called.
 
         Args:
             mutator: proposes programs.
+            refresher: trains it between generations; nothing is under way meanwhile.
 
         Raises:
             EvolveError, SandboxError: a fault of the machine; the run can be resumed.
@@ -251,11 +256,14 @@ class Search:
             for prompt in self._database.open_prompts():
                 self._start(prompt, bench)
             while self.reason() is None:
-                self._ask(bench)
-                if not self._groups:
+                self._ask(bench, refresher)
+                if self._groups:
+                    await self._next(stop)
+                    self._note_flow(bench)
+                elif self._is_due(refresher):
+                    await self._refresh(refresher, bench, stop)
+                else:
                     break
-                await self._next(stop)
-                self._note_flow(bench)
             await self._wind_up(stop)
         finally:
             for task in (stop, *(group.task for group in self._groups)):
@@ -334,9 +342,32 @@ class Search:
         self._prompts = prompt.id
         self._groups.append(Group(prompt, bench))
 
-    def _ask(self, bench: Bench) -> None:
-        """Fill the window with prompts, as far as the budget lets."""
-        while len(self._groups) < self._options.prompts:
+    def _is_due(self, refresher: Refresher | None) -> TypeGuard[Refresher]:
+        """Whether the mutator is refreshed before the next prompt."""
+        if refresher is None or self._prompts == 0 or self._prompts == self._refreshed:
+            return False
+        return self._prompts % (refresher.every * self._options.prompts) == 0
+
+    async def _refresh(self, refresher: Refresher, bench: Bench, stop: asyncio.Task[Any]) -> None:
+        """Refresh the mutator; an interrupt ends that, and a resumed run does it again."""
+        self._note_flow(bench, at_end=True)
+        task = asyncio.create_task(refresher.refresh(self._prompts))
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if task.cancelled():
+            return
+        task.result()
+        self._database.record_event(REFRESH, prompt=self._prompts)
+        self._refreshed = self._prompts
+        self._noted = (*self._noted[:3], time.monotonic())
+
+    def _ask(self, bench: Bench, refresher: Refresher | None) -> None:
+        """Fill the window with prompts, as far as the budget lets, and never across a refresh."""
+        while len(self._groups) < self._options.prompts and not self._is_due(refresher):
             size, retries = self._group_size()
             if size == 0:
                 return

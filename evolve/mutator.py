@@ -94,6 +94,10 @@ class OpenAIMutator:
         """Whether completions carry token ids and log-probabilities, which training needs."""
         return self._is_vllm
 
+    def use(self, name: str) -> None:
+        """Sample from this served name from now on; what is under way goes on with the old one."""
+        self._model = name
+
     def resume_with(self, last: Format) -> None:
         """Go on in the format of a run's last completion."""
         if self._way == "auto" and self._is_vllm:

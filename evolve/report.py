@@ -141,12 +141,49 @@ class Report:
             found.append({"test": name, "passed_by": len(passing), "programs": len(rows), "first": first})
         return found
 
+    def mutators(self) -> list[dict[str, Any]]:
+        """Return the versions of the mutator: what each was trained on, what the gate found, what it sampled."""
+        sampled = (
+            select(s.completion.c.mutator_id, func.count().label("completions"), func.sum(s.completion.c.completion_tokens))
+            .group_by(s.completion.c.mutator_id)
+            .subquery()
+        )
+        with errors(self._path), self._engine.connect() as connection:
+            rows = connection.execute(
+                select(s.mutator, sampled.c.completions)
+                .outerjoin(sampled, sampled.c.mutator_id == s.mutator.c.id)
+                .order_by(s.mutator.c.id)
+            ).all()
+            events = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "refreshed")))
+        trained = {data["version"]: data for data in events}
+        found = []
+        for row in rows:
+            data = trained.get(Path(row.adapter).name if row.adapter else "", {})
+            gate = data.get("gate") or {}
+            found.append(
+                {
+                    "name": row.name,
+                    "state": row.state,
+                    "completions": row.completions or 0,
+                    "trained_on": data.get("completions"),
+                    "gate_before": gate.get("old"),
+                    "gate_after": gate.get("new"),
+                    "p_fall": gate.get("p"),
+                    "trained_tokens": data.get("trained_tokens"),
+                    "train_seconds": data.get("train_seconds"),
+                    "refresh_seconds": data.get("seconds"),
+                    "adapter": row.adapter,
+                }
+            )
+        return found
+
     def cost(self) -> dict[str, Any]:
         """Return where time and tokens went, over all generations that ended."""
         with errors(self._path), self._engine.connect() as connection:
             used = totals(connection)
             rows = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "generation")))
             full, completions = connection.execute(_full_share()).one()
+            refreshes = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "refreshed")))
             cpu = connection.execute(_scoring_cpu()).scalar()
             unusable = _unusable(connection)
         wall = sum(row["wall"] for row in rows)
@@ -160,6 +197,11 @@ class Report:
             "idle_while_scoring_seconds": round(sum(row.get("idle_while_scoring", 0.0) for row in rows), 2),
             "scoring_busy_seconds": round(scoring, 2),
             "scoring_cpu_seconds": round(cpu or 0.0, 2),
+            "refreshes": len(refreshes),
+            "refresh_seconds": round(sum(row["seconds"] for row in refreshes), 2),
+            "training_seconds": round(sum(row.get("train_seconds") or 0.0 for row in refreshes), 2),
+            "trained_tokens": sum(row.get("trained_tokens") or 0 for row in refreshes),
+            "gate_tokens": sum((row.get("gate") or {}).get("tokens", 0) for row in refreshes),
             "candidates": used.candidates,
             "unusable": used.unusable,
             "unusable_per_mutator": unusable,

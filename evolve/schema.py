@@ -159,7 +159,8 @@ event = Table(
         "kind",
         String(20),
         nullable=False,
-        doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, fault or end",
+        doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, refresh (at which prompt), "
+        "refreshed (what came of it), fault or end",
     ),
     Column("data", JSON, nullable=False),
 )

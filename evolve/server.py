@@ -7,10 +7,12 @@ prompt's prefill is chunked, so none is sent, and it must be told not to reserve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -85,6 +87,7 @@ class VllmServer:
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._recovering = asyncio.Lock()
+        self._adapters: dict[str, Path] = {}
 
     @property
     def base_url(self) -> str:
@@ -148,6 +151,46 @@ class VllmServer:
         except httpx2.HTTPError:
             return False
 
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """Serve a LoRA adapter under a name that no other one ever had; a restarted server loads it again.
+
+        Raises:
+            MutatorError: the server refuses it.
+        """
+        await self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+        self._adapters[name] = folder
+
+    async def unload_adapter(self, name: str) -> None:
+        """Serve an adapter no longer."""
+        self._adapters.pop(name, None)
+        await self._post("/v1/unload_lora_adapter", {"lora_name": name})
+
+    async def _post(self, path: str, body: dict[str, str]) -> None:
+        try:
+            async with httpx2.AsyncClient(timeout=120, trust_env=False) as client:
+                answer = await client.post(f"http://127.0.0.1:{self._port}{path}", json=body)
+        except httpx2.HTTPError as error:
+            raise MutatorError(f"The model server did not take {path}: {error!r}") from error
+        if answer.status_code != 200:
+            raise MutatorError(f"The model server refuses {path} for {body}: {answer.text[:500]}")
+
+    def pause(self) -> None:
+        """Stop the server's processes, which on the CPU keep a core busy even when idle; they keep their memory."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the server's processes run again."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server's process group, not to its warden, who ends them when this process dies."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        for child in children[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(child), number)
+
     async def recover(self) -> None:
         """Restart the server when it is dead; do nothing when it answers."""
         async with self._recovering:
@@ -156,6 +199,8 @@ class VllmServer:
             self._say("the model server died; restarting it")
             self.stop()
             await self.start()
+            for name, folder in list(self._adapters.items()):
+                await self.load_adapter(name, folder)
 
     def stop(self) -> None:
         """End the server and everything that it started (blocking, some seconds)."""

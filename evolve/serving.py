@@ -43,6 +43,7 @@ class MutatorOptions:
             and `base_url`.
         replay: folder of a recorded run whose completions are given again, instead of a model's.
         adapter: folder of a LoRA adapter that the managed server loads beside the model.
+        lora_rank: of adapters that the managed server may get later; None for none.
     """
 
     model: str | None = None
@@ -56,6 +57,7 @@ class MutatorOptions:
     models: Sequence[tuple[str, float, str]] = ()
     replay: str | None = None
     adapter: str | None = None
+    lora_rank: int | None = None
 
 
 def adapter_name(folder: Path) -> str:
@@ -63,24 +65,23 @@ def adapter_name(folder: Path) -> str:
     return f"{folder.name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
-def adapter_options(folder: str | None) -> dict[str, Any]:
-    """Return vLLM's options for an adapter.
+def adapter_options(options: MutatorOptions) -> dict[str, Any]:
+    """Return vLLM's options for the adapter of a run, and for those that training makes.
 
     Raises:
         BadInput: the folder holds none.
     """
-    if folder is None:
-        return {}
-    config = Path(folder) / "adapter_config.json"
-    if not config.is_file():
-        raise BadInput(f"{folder} is no LoRA adapter: it holds no adapter_config.json. `evolve train` makes one.")
-    rank = int(json.loads(config.read_text())["r"])
-    return {
-        "enable-lora": True,
-        "max-lora-rank": rank,
-        "max-loras": 2,
-        "lora-modules": f"{adapter_name(Path(folder))}={folder}",
-    }
+    rank = options.lora_rank or 0
+    found: dict[str, Any] = {}
+    if options.adapter is not None:
+        config = Path(options.adapter) / "adapter_config.json"
+        if not config.is_file():
+            raise BadInput(
+                f"{options.adapter} is no LoRA adapter: it holds no adapter_config.json. `evolve train` makes one."
+            )
+        rank = max(rank, int(json.loads(config.read_text())["r"]))
+        found["lora-modules"] = f"{adapter_name(Path(options.adapter))}={options.adapter}"
+    return found | {"enable-lora": True, "max-lora-rank": max(8, rank), "max-loras": 3} if rank else {}
 
 
 class Mutators:
@@ -99,6 +100,8 @@ class Mutators:
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
         self._server: VllmServer | None = None
+        self.base: Path | None = None
+        """Folder of the managed server's model, once it runs."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,6 +150,11 @@ class Mutators:
             self._say(f"{options.base_url} gives no token ids: this run can search, but a mutator can't be trained from it")
         return connected
 
+    @property
+    def server(self) -> VllmServer | None:
+        """The managed server, once it runs."""
+        return self._server
+
     async def _managed(self) -> VllmServer:
         async with self._starting:
             if self._server is None:
@@ -154,7 +162,8 @@ class Mutators:
                 path = await asyncio.to_thread(resolve, name, self._say)
                 self._say(f"model {name}: {path}")
                 log = self._folder / "server.log"
-                given = {**adapter_options(self._options.adapter), **self._options.server}
+                given = {**adapter_options(self._options), **self._options.server}
+                self.base = path
                 server = VllmServer(path, Path(name).name, log, options=given, say=self._say)
                 self._server = await self._stack.enter_async_context(server)
             return self._server

@@ -12,6 +12,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -75,8 +76,13 @@ class AdapterSpec:
     seed: int = 0
 
 
-def train(spec: AdapterSpec, say: Say) -> dict[str, Any]:
+def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> dict[str, Any]:
     """Train in a child process; return what `training.json` in the adapter's folder holds.
+
+    Args:
+        spec: what is trained, on what.
+        say: told of each step.
+        stop: ends the process when it is set.
 
     Raises:
         BadInput: the adapter's folder exists, or the runs hold no group to train on.
@@ -93,20 +99,27 @@ def train(spec: AdapterSpec, say: Say) -> dict[str, Any]:
     try:
         with log.open("w") as errors:
             environment = os.environ | QUIET
+            command = [sys.executable, "-W", "ignore", "-m", "mutator_training.adapter", str(place)]
             child = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "mutator_training.adapter", str(place)],
+                [sys.executable, "-m", "evolve.warden", *command],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
             )  # fmt: skip
-            assert child.stdout is not None
+            assert child.stdout is not None and child.stdin is not None
+            ended = threading.Event()
+            watcher = threading.Thread(target=_end_when, args=(stop or threading.Event(), ended, child), daemon=True)
+            watcher.start()
             try:
                 for line in child.stdout:
                     if line.startswith("step "):
                         say(line.strip())
                 code = child.wait()
             finally:
-                if child.poll() is None:
-                    child.kill()
-                    child.wait()
+                ended.set()
+                watcher.join()
+                child.stdin.close()  # the warden ends what is left
+                child.stdout.close()
+                child.wait()
     finally:
         place.unlink()
     if code != 0 or not (out / RESULT).is_file():
@@ -114,6 +127,14 @@ def train(spec: AdapterSpec, say: Say) -> dict[str, Any]:
         raise TrainingError(f"The training ended with code {code}. {log} ends with:\n" + "\n".join(lines))
     found: dict[str, Any] = json.loads((out / RESULT).read_text())
     return found
+
+
+def _end_when(stop: threading.Event, ended: threading.Event, child: subprocess.Popen[str]) -> None:
+    """End the warden's process, and so the training, when it is time."""
+    while not ended.wait(0.2):
+        if stop.is_set():
+            child.terminate()
+            return
 
 
 def usable(spec: AdapterSpec) -> tuple[list[Group], dict[str, int]]:

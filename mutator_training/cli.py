@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,8 +13,19 @@ from evolve import cli, render
 from evolve.arguments import Json
 from evolve.errors import BadInput, nearest
 from evolve.progress import Display
+from evolve.refresher import TRAINING, Context, Refresher
 
 err = Console(stderr=True)
+
+
+def _refresher(given: Mapping[str, Any], context: Context) -> Refresher:
+    """Make the refresher of a run; what it needs is imported now."""
+    from mutator_training.refresh import MutatorRefresher
+
+    return MutatorRefresher(given, context)
+
+
+TRAINING.factory = _refresher
 
 
 @cli.app.command("train")

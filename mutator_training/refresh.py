@@ -1,0 +1,200 @@
+"""Refresh the mutator between two generations: train on what was sampled since the last time, gate, serve, record.
+
+Adapters lie in the run's folder as `adapters/v1`, `v2`, ..., each published by an atomic rename and served under a name of
+its own.
+States in the database: `candidate` while the gate decides, `serving`, `rejected`, `retired`. A kill leaves at the worst a
+candidate, which the next start rejects, or a folder that no row names, which is trained anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evolve.errors import BadInput, EvolveError, nearest
+from evolve.refresher import Context
+from mutator_training.adapter import AdapterSpec, TrainingError, train
+from mutator_training.estimators import ESTIMATORS
+from mutator_training.gate import Gate, Verdict
+
+Trainer = Callable[[AdapterSpec, Callable[[str], None], threading.Event], dict[str, Any]]
+FAILURES = 3
+"""Failed or rejected refreshes in a row that end training for a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOptions:
+    """How the mutator of a run is refreshed; stored with the run.
+
+    Attributes:
+        estimator: key of `ESTIMATORS`.
+        every: generations between two refreshes.
+        gate: whether a new version must be no worse than the old one.
+        gate_prompts: recent prompts that both answer.
+        learning_rate, beta, epochs, groups_per_step, micro_batch: see `TrainerOptions`.
+        trainer: passed through to TRL's GRPOConfig.
+        lora: passed through to PEFT's LoraConfig.
+    """
+
+    estimator: str = "vpo"
+    every: int = 1
+    gate: bool = True
+    gate_prompts: int = 2
+    learning_rate: float = 1e-5
+    beta: float = 1e-3
+    epochs: float = 1.0
+    groups_per_step: int = 4
+    micro_batch: int = 2
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    lora: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> RefreshOptions:
+        """Return options from the user's mapping.
+
+        Raises:
+            BadInput: a name is unknown.
+        """
+        for name in given:
+            if name not in cls.__dataclass_fields__:
+                known = ", ".join(cls.__dataclass_fields__)
+                hint = nearest(name, cls.__dataclass_fields__)
+                raise BadInput(f"--training: no option {name!r}{hint} Known: {known}.")
+        options = cls(**given)
+        if options.estimator not in ESTIMATORS:
+            known = ", ".join(ESTIMATORS)
+            raise BadInput(
+                f"--train: no estimator {options.estimator!r}{nearest(options.estimator, ESTIMATORS)} Known: {known}."
+            )
+        return options
+
+
+class MutatorRefresher:
+    """Refreshes the mutator of one run.
+
+    Args:
+        given: fields of `RefreshOptions`.
+        context: the parts of the run.
+        trainer: makes an adapter's folder, whole or not at all.
+    """
+
+    def __init__(self, given: Mapping[str, Any], context: Context, trainer: Trainer = train):
+        self._trainer = trainer
+        self._options = RefreshOptions.checked(given)
+        self._context = context
+        self._adapters = context.folder / "adapters"
+        self._gate = Gate(context, self._options.gate_prompts)
+
+    @property
+    def every(self) -> int:
+        """See `Refresher.every`."""
+        return self._options.every
+
+    async def restore(self) -> None:
+        """Serve the version that the run used last. A candidate that no gate decided on is rejected."""
+        context = self._context
+        for row in context.database.mutators():
+            if row.state == "candidate":
+                context.database.set_mutator_state(row.name, "rejected")
+        serving = [row for row in context.database.mutators() if row.state == "serving" and row.adapter]
+        if serving:
+            await context.server.load_adapter(serving[-1].name, Path(serving[-1].adapter))
+            context.mutator.use(serving[-1].name)
+
+    async def refresh(self, prompt: int) -> None:
+        """See `Refresher.refresh`."""
+        context, database = self._context, self._context.database
+        if database.ended_in_a_row("refreshed", FAILURES):
+            return
+        last = database.last_event("refresh")
+        number = 1 + sum(row.adapter is not None for row in database.mutators())
+        name, folder = f"{context.folder.name}-v{number}", self._adapters / f"v{number}"
+        shutil.rmtree(folder, ignore_errors=True)  # of a kill between publishing and recording
+        started = time.monotonic()
+        figures: dict[str, Any] = {"version": f"v{number}", "prompt": prompt, "accepted": False}
+        try:
+            result = await self._train(folder, 0 if last is None else int(last["prompt"]))
+            figures |= {name: result[name] for name in KEPT if name in result}
+            database.record_adapter(name, context.base_name, str(folder))
+            await context.server.load_adapter(name, folder)
+        except (TrainingError, BadInput, EvolveError) as error:
+            context.say(f"v{number} was not made: {str(error).splitlines()[0]}")
+            figures["error"] = str(error)[:1000]
+            shutil.rmtree(folder, ignore_errors=True)
+            database.set_mutator_state(name, "rejected")
+            self._record(figures, started)
+            return
+        await self._decide(name, prompt, figures)
+        self._record(figures, started)
+
+    async def _train(self, folder: Path, after: int) -> dict[str, Any]:
+        """Train in a child process; on the CPU the server gives its cores meanwhile."""
+        options, context = self._options, self._context
+        adapters = {row.name: row.adapter for row in context.database.mutators() if row.adapter}
+        start = adapters.get(context.mutator.name, context.adapter)
+        spec = AdapterSpec(
+            runs=[str(context.folder)],
+            base=str(context.base),
+            base_name=context.base_name,
+            out=str(folder),
+            start=None if start is None else str(start),
+            trainer={name: getattr(options, name) for name in TRAINED} | {"trainer": dict(options.trainer)},
+            selection={"after": after, "mutator": context.mutator.name},
+            lora=dict(options.lora),
+            seed=after,
+        )
+        context.say(f"training {folder.name} with {options.estimator} on the prompts after {after}")
+        stop = threading.Event()
+        context.server.pause()
+        try:
+            return await asyncio.to_thread(self._trainer, spec, context.say, stop)
+        finally:
+            stop.set()  # the process ends when this one is cancelled
+            context.server.go_on()
+
+    async def _decide(self, name: str, prompt: int, figures: dict[str, Any]) -> None:
+        """Let the gate decide, and switch or stay."""
+        context, database = self._context, self._context.database
+        old = context.mutator.name
+        verdict = await self._gate.judge(name, old, prompt) if self._options.gate else Verdict(True)
+        figures |= {"accepted": verdict.accepted, "gate": asdict(verdict)}
+        figures["accepted"] = verdict.accepted
+        if not verdict.accepted:
+            context.mutator.use(old)
+            database.set_mutator_state(name, "rejected")
+            await context.server.unload_adapter(name)
+            context.say(f"{figures['version']} is rejected: {verdict.text}")
+            return
+        served = {row.name: row for row in database.mutators()}
+        database.set_mutator_state(name, "serving")
+        if old in served:
+            database.set_mutator_state(old, "retired")
+        context.mutator.use(name)
+        if old in served and served[old].adapter:
+            await context.server.unload_adapter(old)
+        context.say(f"{figures['version']} is served: {verdict.text}")
+
+    def _record(self, figures: dict[str, Any], started: float) -> None:
+        figures["seconds"] = round(time.monotonic() - started, 2)
+        self._context.database.record_event("refreshed", **figures)
+        if self._context.database.ended_in_a_row("refreshed", FAILURES):
+            self._context.say(f"{FAILURES} refreshes in a row were rejected or failed: this run goes on without training")
+
+
+TRAINED = ("estimator", "epochs", "learning_rate", "beta", "groups_per_step", "micro_batch")
+KEPT = (
+    "groups",
+    "group_size",
+    "completions",
+    "left_out",
+    "trained_tokens",
+    "train_seconds",
+    "load_seconds",
+    "peak_memory_mb",
+)
