@@ -1,6 +1,7 @@
 """The command: messages and exit codes."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -58,3 +59,11 @@ def test_the_problem_is_checked_before_anything_starts(monkeypatch, capsys, tmp_
     assert evolve(monkeypatch, "run", folder, "--out", tmp_path / "run") == 2
     assert not (tmp_path / "run" / "run.sqlite").exists()
     assert "line 1" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_command_with_its_training_half_imports_no_training_package():
+    code = (
+        "import sys, mutator_training.cli; print([n for n in ('torch', 'trl', 'scipy', 'openevolve') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

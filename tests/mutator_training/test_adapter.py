@@ -105,6 +105,29 @@ def test_a_training_that_fails_says_why_and_leaves_no_adapter(tiny, run, tmp_pat
     assert not (tmp_path / "v2").exists()
 
 
+def test_a_search_refreshes_its_mutator_through_the_real_server(tiny, docker_url, image, tmp_path):
+    run = tmp_path / "run"
+    shape = ["--budget", "12", "-P", "1", "-G", "4", "-m", "1", "--seed", "1", "--no-retry", "--sampling", "max_tokens=40"]
+    training = ["--train", "vpo", "--training", "micro_batch=4"]
+    done = evolve("run", ROOT / "problems/csv_line", "--out", run, "--model", tiny / "tiny", *shape, *training)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(evolve("show", run, "mutators", "--json").stdout)
+    assert [row["state"] for row in found] == ["retired", "retired", "serving"]
+    assert [row["completions"] for row in found] == [4, 4, 4]
+    assert [row["trained_on"] for row in found] == [None, 4, 4]
+    assert all((run / "adapters" / f"v{number}" / "training.json").is_file() for number in (1, 2))
+    names = rows(run, "select m.name from completion c join mutator m on m.id = c.mutator_id order by c.id")
+    assert [name for (name,) in names] == ["tiny"] * 4 + ["run-v1"] * 4 + ["run-v2"] * 4
+    gates = [json.loads(data)["gate"] for (data,) in rows(run, "select data from event where kind = 'refreshed'")]
+    assert all(gate["completions"] == 4 * (1 + index) and gate["tokens"] > 0 for index, gate in enumerate(gates))
+    cost = json.loads(evolve("show", run, "cost", "--json").stdout)
+    assert cost["refreshes"] == 2
+    assert cost["trained_tokens"] > 1000
+    assert evolve("mutator", "use", run, "v1").returncode == 0
+    states = {row["name"]: row["state"] for row in json.loads(evolve("show", run, "mutators", "--json").stdout)}
+    assert states == {"tiny": "retired", "run-v1": "serving", "run-v2": "retired"}
+
+
 def test_rollouts_are_of_one_mutator_unless_asked_otherwise(run):
     base, served = behaviour([run])
     assert base.endswith("tiny")
