@@ -140,6 +140,23 @@ class Interrupt:
             self._searches.remove(search)
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What the runs of one process share.
+
+    Attributes:
+        mutators: where completions come from.
+        interrupt: ends all searches.
+        say: told what takes long.
+        observe: shown the progress.
+    """
+
+    mutators: Mutators
+    interrupt: Interrupt
+    say: Say
+    observe: Observe
+
+
 async def start(folder: Path, problem: Problem, options: RunOptions, seed: int, say: Say, observe: Observe) -> Result:
     """Make a run and search.
 
@@ -149,7 +166,7 @@ async def start(folder: Path, problem: Problem, options: RunOptions, seed: int, 
     interrupt = Interrupt(say)
     with interrupt.listening():
         async with Mutators(folder, options.mutator, say) as mutators:
-            return await begin(folder, problem, options, seed, mutators, interrupt, say, observe)
+            return await begin(folder, problem, options, seed, Session(mutators, interrupt, say, observe))
 
 
 async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None, say: Say, observe: Observe) -> Result:
@@ -170,26 +187,17 @@ async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None,
     with interrupt.listening():
         options = changed(folder, budgets, base_url)
         async with Mutators(folder, options.mutator, say) as mutators:
-            return await go_on(folder, mutators, interrupt, say, observe)
+            return await go_on(folder, Session(mutators, interrupt, say, observe))
 
 
-async def begin(
-    folder: Path,
-    problem: Problem,
-    options: RunOptions,
-    seed: int,
-    mutators: Mutators,
-    interrupt: Interrupt,
-    say: Say,
-    observe: Observe,
-) -> Result:
-    """Make a run and search, with mutators that may serve other runs as well. See `start`."""
+async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, session: Session) -> Result:
+    """Make a run and search. See `start`."""
     state = np.random.default_rng(seed).bit_generator.state
     folder.mkdir(parents=True, exist_ok=True)
     with only_process(folder):
         database = Database.create(folder, problem, options.stored(), seed, state)
         database.record_event("start")
-        return await _search_with_baseline(folder, problem, options, database, mutators, interrupt, say, observe)
+        return await _search_with_baseline(folder, problem, options, database, session)
 
 
 def changed(folder: Path, budgets: Mapping[str, Any], base_url: str | None = None) -> RunOptions:
@@ -210,8 +218,8 @@ def changed(folder: Path, budgets: Mapping[str, Any], base_url: str | None = Non
         database.close()
 
 
-async def go_on(folder: Path, mutators: Mutators, interrupt: Interrupt, say: Say, observe: Observe) -> Result:
-    """Go on with a run, with mutators that may serve other runs as well. See `resume`."""
+async def go_on(folder: Path, session: Session) -> Result:
+    """Go on with a run. See `resume`."""
     database = Database.open(folder)
     with only_process(folder):
         row = database.run()
@@ -223,45 +231,30 @@ async def go_on(folder: Path, mutators: Mutators, interrupt: Interrupt, say: Say
             )
         database.record_event("resume")
         options = RunOptions.restored(row.options)
-        return await _search_with_baseline(folder, problem, options, database, mutators, interrupt, say, observe)
+        return await _search_with_baseline(folder, problem, options, database, session)
 
 
 async def _search_with_baseline(
-    folder: Path,
-    problem: Problem,
-    options: RunOptions,
-    database: Database,
-    mutators: Mutators,
-    interrupt: Interrupt,
-    say: Say,
-    observe: Observe,
+    folder: Path, problem: Problem, options: RunOptions, database: Database, session: Session
 ) -> Result:
     """Search; then spend as many candidates on the baseline, in a run of its own beside this one."""
-    result = await _search(folder, problem, options, database, mutators, interrupt, say, observe)
+    result = await _search(folder, problem, options, database, session)
     if options.baseline is None or result.reason is Reason.INTERRUPTED:
         return result
     place = folder / BASELINE
     search = replace(options.search, selection="initial", inspirations=0, top=0, diverse=0, candidates=result.candidates)
     plain = replace(options, search=replace(search, tokens=None, minutes=None, patience=None), baseline=None)
-    say(f"best of {result.candidates} from the initial program, for comparison: {place}")
+    session.say(f"best of {result.candidates} from the initial program, for comparison: {place}")
     if (place / "run.sqlite").exists():
         changed(place, {"candidates": result.candidates})
-        await go_on(place, mutators, interrupt, say, observe)
+        await go_on(place, session)
     else:
-        await begin(place, problem, plain, run_seed(folder), mutators, interrupt, say, observe)
+        await begin(place, problem, plain, run_seed(folder), session)
     return result
 
 
-async def _search(
-    folder: Path,
-    problem: Problem,
-    options: RunOptions,
-    database: Database,
-    mutators: Mutators,
-    interrupt: Interrupt,
-    say: Say,
-    observe: Observe,
-) -> Result:
+async def _search(folder: Path, problem: Problem, options: RunOptions, database: Database, session: Session) -> Result:
+    say, mutators = session.say, session.mutators
     async with AsyncExitStack() as stack:
         stack.callback(database.close)
         database.set_status("running")
@@ -286,14 +279,14 @@ async def _search(
             scorer = Scorer(opened, problem.language, database.known)
             stack.push_async_callback(scorer.close)
             model = options.mutator.model or DEFAULT_MODEL
-            search = Search(problem, options.search, database, scorer, prompter(problem), model, observe)
+            search = Search(problem, options.search, database, scorer, prompter(problem), model, session.observe)
             await search.begin()
             if search.reason() is None:
                 mutator = await mutators.connect(problem)
                 if isinstance(mutator, OpenAIMutator):
                     mutator.resume_with(database.last_format() or mutator.format)
                 refresher = await _refresher(folder, problem, options, database, scorer, mutator, mutators, say)
-                with interrupt.ends(search):
+                with session.interrupt.ends(search):
                     await search.run(mutator, refresher)
             result = await search.finish()
         except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from evolve.compose import Interrupt, Observe, RunOptions, begin, changed, go_on
+from evolve.compose import Interrupt, Observe, RunOptions, Session, begin, changed, go_on
 from evolve.connection import FILE
 from evolve.errors import BadInput
 from evolve.loop import Reason, Result
@@ -74,18 +74,17 @@ async def start_suite(entries: Sequence[Entry], budget: int, share: Share, say: 
     results: dict[str, Result] = {}
     with interrupt.listening():
         async with Mutators(entries[0].folder.parent, entries[0].options.mutator, say) as mutators:
+            session = Session(mutators, interrupt, say, observe)
 
             async def one(entry: Entry, candidates: int) -> None:
                 async with slots:
                     name = entry.folder.name
                     if (entry.folder / FILE).is_file():
                         changed(entry.folder, {"candidates": candidates})
-                        results[name] = await go_on(entry.folder, mutators, interrupt, say, observe)
+                        results[name] = await go_on(entry.folder, session)
                     else:
                         options = replace(entry.options, search=replace(entry.options.search, candidates=candidates))
-                        results[name] = await begin(
-                            entry.folder, entry.problem, options, entry.seed, mutators, interrupt, say, observe
-                        )
+                        results[name] = await begin(entry.folder, entry.problem, options, entry.seed, session)
 
             wanted = {entry.folder.name: budget // len(entries) for entry in entries}
             open_ = list(entries)
@@ -109,10 +108,11 @@ async def resume_suite(folders: Sequence[Path], say: Say, observe: Observe) -> d
     results: dict[str, Result] = {}
     with interrupt.listening():
         async with Mutators(folders[0].parent, changed(folders[0], {}).mutator, say) as mutators:
+            session = Session(mutators, interrupt, say, observe)
 
             async def one(folder: Path) -> None:
                 async with slots:
-                    results[folder.name] = await go_on(folder, mutators, interrupt, say, observe)
+                    results[folder.name] = await go_on(folder, session)
 
             await _all([one(folder) for folder in folders])
     return results
