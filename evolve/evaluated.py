@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -169,6 +169,16 @@ class EvaluatedProblem:
             "requirements": self.requirements,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def scales(self, names: Sequence[str]) -> dict[int, tuple[float, float]]:
+        """See `Problem`; of objectives as `values` gives them, so with another sign where less is better."""
+        found = {}
+        for place, name in enumerate(names):
+            one = self.spec.objectives.get(name)
+            if one is not None and one.scale is not None:
+                low, high = one.scale
+                found[place] = (low, high) if one.direction == "max" else (-high, -low)
+        return found
 
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the objectives of metrics, higher is better.

@@ -399,7 +399,8 @@ class Search:
         """Choose a parent, build the prompt and record it."""
         options = self._options
         island = self._prompts % options.population.islands
-        pool = selection.Pool(self._population.members(island), self._population.archive, options.ratios)
+        scales = self._problem.scales(self._database.objectives)
+        pool = selection.Pool(self._population.members(island), self._population.archive, options.ratios, scales)
         parent = self._policy(pool, self._rng)
         others = selection.inspirations(parent, pool.members, options.inspirations)
         fittest, diverse = selection.shown(parent, pool, options.top, options.diverse, self._rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,10 @@ class Problem(Protocol):
     @property
     def dimensions(self) -> list[tuple[str, str]]:
         """Name and kind (test, extra, metric) of the objectives that are known before any program was scored."""
+        ...
+
+    def scales(self, names: Sequence[str]) -> dict[int, tuple[float, float]]:
+        """Return, by place among these objectives, the values that map to 0 and 1, where the problem says them."""
         ...
 
     @property

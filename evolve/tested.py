@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -200,6 +201,11 @@ class TestedProblem:
         """See `Problem`."""
         extra = [name for name in ("runtime", "size") if getattr(self.spec.objectives, name) is not None]
         return [(test.id, "test") for test in self.visible] + [(name, "extra") for name in extra]
+
+    def scales(self, names: Sequence[str]) -> dict[int, tuple[float, float]]:
+        """See `Problem`: scores of tests lie in [0, 1]."""
+        del names
+        return {}
 
     @property
     def digest(self) -> str:

@@ -19,7 +19,6 @@ from evolve import problem as problems
 from evolve import schema as s
 from evolve.connection import FILE, connect, errors
 from evolve.errors import BadInput
-from evolve.evaluated import EvaluatedProblem
 from mutator_training.simplex import Array
 
 
@@ -214,13 +213,7 @@ class Scale:
         seen = [np.sort(column[~np.isnan(column)]) for column in matrix.T]
         run = connection.execute(select(s.run)).one()
         problem = problems.load(Path(run.problem), **run.options.get("place", {}))
-        scales: dict[int, tuple[float, float]] = {}
-        if isinstance(problem, EvaluatedProblem):
-            for place, objective in enumerate(objectives):
-                spec = problem.spec.objectives.get(objective.name)
-                if spec is not None and spec.scale is not None:
-                    low, high = spec.scale
-                    scales[place] = (low, high) if spec.direction == "max" else (-high, -low)
+        scales = problem.scales([objective.name for objective in objectives])
         return cls(k, seen, scales)
 
     def apply(self, rows: Sequence[Sequence[float | None] | None]) -> Array:
