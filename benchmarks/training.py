@@ -2,9 +2,9 @@
 
     python -m benchmarks.training [--json] [--rounds 3] [--model smollm2-135m-instruct] [--run RUN]
 
-Trainer: the same model, LoRA, rollouts and GRPOConfig, once with `RolloutTrainer` and VPO, once with TRL's GRPOTrainer, whose
-reward function returns numbers that lie ready; interleaved, tokens (prompt and completion) per second of `train()`. Refresh:
-with `--run`, the seconds of each refresh of that run that were neither training nor loading nor the gate's. The
+Trainer: the same model, LoRA, rollouts and GRPOConfig, once with `RolloutTrainer` and VPO, once with TRL's GRPOTrainer,
+whose reward function returns numbers that lie ready; interleaved, tokens (prompt and completion) per second of `train()`.
+Refresh: with `--run`, the seconds of each refresh of that run that were neither training nor loading nor the gate's. The
 estimator itself is measured by `benchmarks/estimators.py`.
 """
 

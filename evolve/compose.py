@@ -283,6 +283,10 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
             await search.begin()
             if search.reason() is None:
                 mutator = await mutators.connect(problem)
+                adapter = options.mutator.adapter
+                if adapter is not None and mutator.name not in {row.name for row in database.mutators()}:
+                    database.record_adapter(mutator.name, model, adapter)
+                    database.set_mutator_state(mutator.name, "serving")
                 if isinstance(mutator, OpenAIMutator):
                     mutator.resume_with(database.last_format() or mutator.format)
                 refresher = await _refresher(folder, problem, options, database, scorer, mutator, mutators, say)

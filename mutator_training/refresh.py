@@ -88,7 +88,7 @@ class MutatorRefresher:
         self._trainer = trainer
         self._options = RefreshOptions.checked(given)
         self._context = context
-        self._adapters = context.folder / "adapters"
+        self._adapters = (context.folder / "adapters").resolve()
         self._gate = Gate(context, self._options.gate_prompts)
 
     @property
@@ -103,9 +103,14 @@ class MutatorRefresher:
             if row.state == "candidate":
                 context.database.set_mutator_state(row.name, "rejected")
         serving = [row for row in context.database.mutators() if row.state == "serving" and row.adapter]
-        if serving:
-            await context.server.load_adapter(serving[-1].name, Path(serving[-1].adapter))
+        if serving and serving[-1].name != context.mutator.name:
+            await context.server.load_adapter(serving[-1].name, self._place(serving[-1].adapter))
             context.mutator.use(serving[-1].name)
+
+    def _place(self, recorded: str) -> Path:
+        """Return where an adapter lies, also when the run's folder was moved."""
+        path = Path(recorded)
+        return path if path.is_dir() else self._adapters / path.name
 
     async def refresh(self, prompt: int) -> None:
         """See `Refresher.refresh`."""
@@ -136,7 +141,7 @@ class MutatorRefresher:
     async def _train(self, folder: Path, after: int) -> dict[str, Any]:
         """Train in a child process; on the CPU the server gives its cores meanwhile."""
         options, context = self._options, self._context
-        adapters = {row.name: row.adapter for row in context.database.mutators() if row.adapter}
+        adapters = {row.name: self._place(row.adapter) for row in context.database.mutators() if row.adapter}
         start = adapters.get(context.mutator.name, context.adapter)
         spec = AdapterSpec(
             runs=[str(context.folder)],
