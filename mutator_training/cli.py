@@ -88,6 +88,22 @@ def train(
     render.show(found, as_json, lambda: render.show_pairs(f"Adapter {out}", shown))
 
 
+@cli.mutator_app.command("merge")
+def merge(
+    adapter: Annotated[Path, typer.Argument(help="Folder of the adapter.")],
+    out: Annotated[Path, typer.Option(help="Folder of the model that is made.")],
+    model: Annotated[str | None, typer.Option(help="Base model; default the one that the adapter names.")] = None,
+) -> None:
+    """Merge an adapter into its base model: full weights for `--model` and for any server."""
+    from evolve.models import resolve
+    from mutator_training.merge import merge as work
+
+    with Display(err, None) as display:
+        base = None if model is None else resolve(model, display.say)
+        made = work(adapter, out, base)
+    render.say(f"{made}: use it with --model {made}")
+
+
 def main() -> NoReturn:
     """Run the command."""
     cli.main()

@@ -152,6 +152,24 @@ def test_a_run_without_token_ids_is_refused(run, tmp_path):
         train(AdapterSpec([str(tmp_path / "run")], "b", "b", str(tmp_path / "out")), print)
 
 
+def test_a_merged_model_gives_what_base_and_adapter_give_together(tiny, tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    done = evolve("mutator", "merge", tiny / "v1", "--model", tiny / "tiny", "--out", tmp_path / "merged")
+    assert done.returncode == 0, done.stderr
+    ids = torch.tensor([[5, 6, 7, 8]])
+    base = AutoModelForCausalLM.from_pretrained(tiny / "tiny", dtype=torch.float32)
+    with torch.no_grad():
+        apart = base(ids).logits
+        together = PeftModel.from_pretrained(base, tiny / "v1")(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(ids).logits
+    assert (merged - together).abs().mean() < 0.1 * (together - apart).abs().mean()
+    assert (tmp_path / "merged" / "tokenizer.json").is_file()
+    again = evolve("mutator", "merge", tiny / "v1", "--model", tiny / "tiny", "--out", tmp_path / "merged")
+    assert again.returncode == 2
+
+
 def test_a_card_without_steps():
     result = dict.fromkeys(("base", "estimator", "completions", "groups", "group_size", "sampled_tokens", "train_seconds",
                             "trained_tokens", "tokens_per_second", "peak_memory_mb", "options", "left_out"), 1)  # fmt: skip
