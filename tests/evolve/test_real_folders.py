@@ -168,10 +168,10 @@ PACKINGS = {
     "numbers": ("return 7", 0.0, "TypeError"),
     "text": ("return ['abc'] * 26", 0.0, "ValueError"),
     "raises": ("raise KeyError('x')", 0.0, "KeyError"),
-    "wins": (
+    "lies about its numbers": (
         "class F(float):\n        def __lt__(s, o): return False\n    return [(F(.5), F(.5), F(9))] * 26",
         0.0,
-        "leaves",
+        "can't cross",
     ),
 }
 
