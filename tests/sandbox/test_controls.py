@@ -30,7 +30,7 @@ CONTROLS = {
         "    while os.dup",
         "write to the supervisor's descriptors",
     ),
-    "system calls are filtered": ("    install_filter(build_filter())\n", "    pass\n", "limit the supervisor"),
+    "system calls are filtered": ("    install_filter(build_filter(network))\n", "    pass\n", "limit the supervisor"),
     "sockets are AF_UNIX only": ("statement(jeq, AF_UNIX, 1, 0)", "statement(jeq, AF_UNIX, 1, 1)", "AF_VSOCK"),
     "signals don't reach PID 1": (
         "signal.signal(signal.SIGINT, signal.SIG_DFL)",
