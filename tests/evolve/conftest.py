@@ -1,4 +1,4 @@
-"""The one warm model server of the slow tests."""
+"""The warm model server of a module of slow tests; an idle one keeps a core busy, so it ends with the module."""
 
 import signal
 import socket
@@ -13,7 +13,7 @@ import pytest
 EVOLVE = str(Path(sys.executable).parent / "evolve")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(docker_url, image):
     """One warm server with the default model, as `evolve mutator serve` gives it."""
     with socket.socket() as probe:

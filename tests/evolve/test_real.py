@@ -178,3 +178,19 @@ def test_check_and_doctor(server):
     done = evolve("doctor", "--json")
     assert done.returncode == 0, done.stdout
     assert {one["name"] for one in json.loads(done.stdout)} == {"disk", "docker", "image", "sandbox", "vllm", "model"}
+
+
+MODEL_RUNS = ["artifacts", "stages", "features"]
+
+
+@pytest.mark.parametrize("name", MODEL_RUNS)
+def test_a_real_model_works_on_an_openevolve_folder(tmp_path, name, server):
+    run = tmp_path / "run"
+    shape = ["--budget", "12", "--seed", "1", "--edits", "full", "--sampling", "max_tokens=250", "--json"]
+    done = evolve("run", ROOT / "tests/evolve/folders" / name, "--out", run, "--base-url", server, *shape)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"]["candidates"] >= 12
+    assert found["run"]["best"]["fitness"] >= 0.2
+    assert found["program"]["metrics"]
+    assert Path(run, "run.sqlite").is_file()

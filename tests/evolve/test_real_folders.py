@@ -1,10 +1,8 @@
-"""Evaluators in the real sandbox: kept apart or not, in other languages, with packages, with a network; and a real model."""
+"""Evaluators in the real sandbox: kept apart or not, in other languages, with packages, and with a network."""
 
 import http.server
-import json
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,6 @@ from evolve.sandboxes import Isolation, grader
 from sandbox.base import EngineUnavailable, Verdict
 from tests.conftest import ROOT
 from tests.evolve.test_folders import FOLDERS, NAMES
-from tests.evolve.test_real import evolve
 
 pytestmark = pytest.mark.slow
 
@@ -197,19 +194,3 @@ async def test_bin_packing_has_an_objective_per_family_and_tells_heuristics_apar
         assert best.values["uniform"] > first.values["uniform"] > worst.values["uniform"]
         liar = await opened.score("def score(item, rest):\n    return float('nan')\n")
         assert not liar.ran
-
-
-MODEL_RUNS = ["artifacts", "stages", "features"]
-
-
-@pytest.mark.parametrize("name", MODEL_RUNS)
-def test_a_real_model_works_on_the_folder(tmp_path, name, server):
-    run = tmp_path / "run"
-    done = evolve("run", str(FOLDERS / name), "--out", str(run), "--budget", "12", "--seed", "1", "--base-url", server,
-                  "--json", "--edits", "full", "--sampling", "max_tokens=250")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["run"]["candidates"] >= 12
-    assert found["run"]["best"]["fitness"] >= 0.2
-    assert found["program"]["metrics"]
-    assert Path(run, "run.sqlite").is_file()
