@@ -36,7 +36,6 @@ class View:
         score: its score.
         fittest: the best programs of its island.
         others: programs that do what the parent can't, or that differ.
-        scores: of the programs in `fittest` and `others`, by id.
         m: answers that a completion should hold.
         as_edits: whether SEARCH/REPLACE edits of the parent are asked for, instead of whole programs.
         seed: of the prompt, for what is random in its text.
