@@ -31,6 +31,7 @@ class Display:
         self._started = time.monotonic()
         self._tokens_before: int | None = None
         self._last_line = 0.0
+        self._told = ""
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -50,7 +51,10 @@ class Display:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def observe(self, progress: Progress) -> None:
-        """Show the new state."""
+        """Show the new state, and tell its note once."""
+        if progress.note != self._told:
+            self._told = progress.note
+            self.say(progress.note)
         if self._tokens_before is None:
             self._tokens_before = progress.totals.completion_tokens
             self._started = time.monotonic()
