@@ -8,8 +8,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from evolve.mutator import OpenAIMutator
 from evolve.problem import Problem
 from evolve.prompt import Prompter, TestPrompter
 from evolve.refresher import TRAINING, Context, Refresher
-from evolve.sandboxes import Isolation, SandboxKind, Say, grader
+from evolve.sandboxes import Isolation, Pools, SandboxKind, Say, grader
 from evolve.scoring import Scorer
 from evolve.serving import MutatorOptions, Mutators
 from evolve.settings import run_seed
@@ -149,12 +149,30 @@ class Session:
         interrupt: ends all searches.
         say: told what takes long.
         observe: shown the progress.
+        pools: where programs run.
     """
 
     mutators: Mutators
     interrupt: Interrupt
     say: Say
     observe: Observe
+    pools: Pools
+
+
+@asynccontextmanager
+async def session(folder: Path, options: MutatorOptions, say: Say, observe: Observe) -> AsyncIterator[Session]:
+    """Open what the runs of one process share; inside, an interrupt ends them.
+
+    Args:
+        folder: for the log of a managed server; its name labels containers.
+        options: how completions are had.
+        say: told what takes long.
+        observe: shown the progress.
+    """
+    interrupt = Interrupt(say)
+    with interrupt.listening():
+        async with Mutators(folder, options, say) as mutators, Pools(folder.name, say) as pools:
+            yield Session(mutators, interrupt, say, observe, pools)
 
 
 async def start(folder: Path, problem: Problem, options: RunOptions, seed: int, say: Say, observe: Observe) -> Result:
@@ -163,10 +181,8 @@ async def start(folder: Path, problem: Problem, options: RunOptions, seed: int, 
     Raises:
         EvolveError, SandboxError: see their texts; what was recorded is kept.
     """
-    interrupt = Interrupt(say)
-    with interrupt.listening():
-        async with Mutators(folder, options.mutator, say) as mutators:
-            return await begin(folder, problem, options, seed, Session(mutators, interrupt, say, observe))
+    async with session(folder, options.mutator, say, observe) as shared:
+        return await begin(folder, problem, options, seed, shared)
 
 
 async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None, say: Say, observe: Observe) -> Result:
@@ -183,11 +199,9 @@ async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None,
         BadInput: no run, or its problem has changed since.
         EvolveError, SandboxError: see their texts; what was recorded is kept.
     """
-    interrupt = Interrupt(say)
-    with interrupt.listening():
-        options = changed(folder, budgets, base_url)
-        async with Mutators(folder, options.mutator, say) as mutators:
-            return await go_on(folder, Session(mutators, interrupt, say, observe))
+    options = changed(folder, budgets, base_url)
+    async with session(folder, options.mutator, say, observe) as shared:
+        return await go_on(folder, shared)
 
 
 async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, session: Session) -> Result:
@@ -271,6 +285,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
                     options.network,
                     None if decided is None else Isolation(**decided),
                     database.best_fitness(),
+                    session.pools,
                 )
             )
             if decided is None and isolation is not None:
@@ -282,11 +297,9 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
             search = Search(problem, options.search, database, scorer, prompter(problem), model, session.observe)
             await search.begin()
             if search.reason() is None:
-                mutator = await mutators.connect(problem)
-                adapter = options.mutator.adapter
-                if adapter is not None and mutator.name not in {row.name for row in database.mutators()}:
-                    database.record_adapter(mutator.name, model, adapter)
-                    database.set_mutator_state(mutator.name, "serving")
+                mutator = await mutators.connect(problem, options.mutator.sampling)
+                if mutators.version is not None:
+                    _record_version(database, *mutators.version, model)
                 if isinstance(mutator, OpenAIMutator):
                     mutator.resume_with(database.last_format() or mutator.format)
                 refresher = await _refresher(folder, problem, options, database, scorer, mutator, mutators, say)
@@ -304,6 +317,18 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
         database.set_status("stopped" if stopped else "finished", result.reason)
         database.record_event("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
         return result
+
+
+def _record_version(database: Database, name: str, adapter: Path, model: str) -> None:
+    """Record an adapter that the run did not train itself, and that it is the one in use from now on."""
+    rows = database.mutators()
+    if name in {row.name for row in rows}:
+        return
+    for row in rows:
+        if row.state == "serving":
+            database.set_mutator_state(row.name, "retired")
+    database.record_adapter(name, model, str(adapter))
+    database.set_mutator_state(name, "serving")
 
 
 async def _refresher(

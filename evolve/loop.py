@@ -66,6 +66,7 @@ class Options:
         candidates: budget in answers, usable or not; None is no limit.
         tokens: budget in sampled tokens; None is no limit.
         minutes: budget in minutes of search over all resumes; None is no limit.
+        generations: budget in generations; None is no limit.
         stop_when: `solved` ends the search when a program passes every visible test.
         patience: ends the search after this many candidates without a better best; None never does.
         better_by: by how much the best must rise to count as better.
@@ -88,6 +89,7 @@ class Options:
     candidates: int | None = 100
     tokens: int | None = None
     minutes: float | None = None
+    generations: int | None = None
     stop_when: Literal["solved"] | None = None
     patience: int | None = None
     better_by: float = 0.0
@@ -111,6 +113,7 @@ class Reason(StrEnum):
     CANDIDATES = "the budget of candidates is spent"
     TOKENS = "the budget of tokens is spent"
     MINUTES = "the budget of minutes is spent"
+    GENERATIONS = "the budget of generations is spent"
     SOLVED = "solved"
     STAGNANT = "no better program for as long as was asked for"
     INTERRUPTED = "interrupted"
@@ -298,9 +301,17 @@ class Search:
             return Reason.TOKENS
         if options.minutes is not None and self._elapsed() >= 60 * options.minutes:
             return Reason.MINUTES
+        if self._all_asked and not self._groups:
+            return Reason.GENERATIONS
         if self._patience.is_over:
             return Reason.STAGNANT
         return None
+
+    @property
+    def _all_asked(self) -> bool:
+        """Whether every prompt of the budget in generations has been asked."""
+        options = self._options
+        return options.generations is not None and self._prompts >= options.generations * options.prompts
 
     def _elapsed(self) -> float:
         return float(self._elapsed_before + time.monotonic() - self._started)
@@ -388,6 +399,8 @@ class Search:
         """Return the completions of the next prompt, and whether the budget has room for their retries."""
         options = self._options
         retries = options.retry
+        if self._all_asked:
+            return 0, retries
         if options.candidates is None:
             return options.completions, retries
         reserved = sum(group.reserved for group in self._groups)

@@ -6,10 +6,11 @@ import asyncio
 import json
 import math
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal, Self
 
 import docker
 
@@ -116,6 +117,47 @@ def set_up(kind: SandboxKind, say: Say) -> None:
     say(f"Docker engine and sandbox image are ready ({url})")
 
 
+class Pools:
+    """Sandboxes that the runs of one process share: one for each kind with its limits, packages and so on.
+
+    Args:
+        run: name for the labels on containers.
+        say: told what takes long.
+    """
+
+    def __init__(self, run: str, say: Say):
+        self._run = run
+        self._say = say
+        self._stack = AsyncExitStack()
+        self._pools: dict[Hashable, PooledSandbox] = {}
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def get(
+        self, limits: Limits, kind: SandboxKind, workers: int, packages: Sequence[str], builds: bool, **more: Any
+    ) -> PooledSandbox:
+        """Return a sandbox; see `sandbox_with`. It scores `workers` candidates at a time, whoever asks.
+
+        Raises:
+            SandboxError: there is none.
+        """
+        key = (limits, kind, workers, tuple(packages), builds, tuple(sorted(more.items())))
+        async with self._opening:
+            if key not in self._pools:
+                made = await asyncio.to_thread(
+                    sandbox_with, limits, kind, workers, self._run, self._say, packages, builds, **more
+                )
+                self._pools[key] = await self._stack.enter_async_context(made)
+        return self._pools[key]
+
+
 @asynccontextmanager
 async def grader(
     problem: Problem,
@@ -126,6 +168,7 @@ async def grader(
     network: bool = False,
     isolation: Isolation | None = None,
     best: float | None = None,
+    pools: Pools | None = None,
 ) -> AsyncIterator[tuple[Grader, Isolation | None]]:
     """Open the sandbox of a problem and yield what grades its programs.
 
@@ -138,35 +181,31 @@ async def grader(
         network: whether an evaluator may use the network.
         isolation: of an evaluator, as decided earlier; None decides it now with the initial program.
         best: fitness of the run's best program so far.
+        pools: of this process; None opens a sandbox for this alone.
 
     Raises:
         SandboxError: there is no sandbox.
         BadInput: a network is asked for where nothing could use it.
     """
-    if isinstance(problem, TestedProblem):
-        if network:
-            raise BadInput("--allow-network is for evaluators; programs with tests never have a network.")
-        builds = problem.toolchain is not None
-        async with await _in_thread(
-            lambda: sandbox_with(problem.limits, kind, workers, run, say, problem.spec.packages, builds)
-        ) as sandbox:
-            yield TestGrader(problem, sandbox), None
-        return
-    assert isinstance(problem, EvaluatedProblem)
-    async with await _in_thread(
-        lambda: sandbox_with(
+    if isinstance(problem, TestedProblem) and network:
+        raise BadInput("--allow-network is for evaluators; programs with tests never have a network.")
+    async with AsyncExitStack() as stack:
+        shared = pools if pools is not None else await stack.enter_async_context(Pools(run, say))
+        if isinstance(problem, TestedProblem):
+            builds = problem.toolchain is not None
+            yield TestGrader(problem, await shared.get(problem.limits, kind, workers, problem.spec.packages, builds)), None
+            return
+        assert isinstance(problem, EvaluatedProblem)
+        pool = await shared.get(
             problem.limits,
             kind,
             workers,
-            run,
-            say,
             problem.packages,
             True,
-            problem.requirements,
-            problem.cores,
-            network,
+            requirements=problem.requirements,
+            cores=problem.cores,
+            network=network,
         )
-    ) as pool:
         if isolation is None:
             isolation = await decide(problem, pool)
             if not isolation.separated:
@@ -210,7 +249,3 @@ def _alike(one: Outcome, other: Outcome) -> bool:
 
 def _evaluator(problem: EvaluatedProblem, separated: bool) -> Evaluator:
     return Evaluator(problem.files, problem.evaluator, problem.program, problem.thresholds, separated)
-
-
-async def _in_thread(make: Callable[[], PooledSandbox]) -> PooledSandbox:
-    return await asyncio.to_thread(make)

@@ -100,6 +100,9 @@ class Mutators:
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
         self._server: VllmServer | None = None
+        adapter = options.adapter
+        self.version = None if adapter is None else (adapter_name(Path(adapter)), Path(adapter))
+        """Served name and folder of the adapter that the next mutators sample from; None is the base model."""
         self.base: Path | None = None
         """Folder of the managed server's model, once it runs."""
 
@@ -111,8 +114,12 @@ class Mutators:
     ) -> None:
         await self._stack.aclose()
 
-    async def connect(self, problem: Problem) -> Mutator:
+    async def connect(self, problem: Problem, sampling: Mapping[str, Any] | None = None) -> Mutator:
         """Return a connected mutator for a problem.
+
+        Args:
+            problem: what is searched for.
+            sampling: passed through to every request, instead of the options' sampling.
 
         Raises:
             MutatorError, ModelError: there is none; the text says what to do.
@@ -125,7 +132,7 @@ class Mutators:
         common: dict[str, Any] = {
             "way": options.way,
             "language": problem.language,
-            "sampling": options.sampling,
+            "sampling": options.sampling if sampling is None else sampling,
             "patience": options.patience,
             "timeout": options.timeout,
             "retries": options.retries,
@@ -143,12 +150,33 @@ class Mutators:
             client = OpenAIMutator(options.base_url, options.model, api_key=key, **common)
         else:
             server = await self._managed()
-            name = server.name if options.adapter is None else adapter_name(Path(options.adapter))
+            name = server.name if self.version is None else self.version[0]
             client = OpenAIMutator(server.base_url, name, takes_seeds=server.takes_seeds, recover=server.recover, **common)
         connected = await self._stack.enter_async_context(client)
         if not connected.gives_token_ids:
             self._say(f"{options.base_url} gives no token ids: this run can search, but a mutator can't be trained from it")
         return connected
+
+    async def serve(self, name: str, folder: Path) -> None:
+        """Let the next mutators sample from an adapter, under a name that no other one ever had; the one before goes.
+
+        Raises:
+            MutatorError: the server can't load it.
+            BadInput: the server is not managed here.
+        """
+        if self._options.base_url is not None or self._options.models or self._options.replay is not None:
+            raise BadInput("Adapters are served by a server that is managed here, so not with --base-url or --replay.")
+        server = await self._managed()
+        await server.load_adapter(name, folder)
+        before, self.version = self.version, (name, folder)
+        if before is not None:
+            await server.unload_adapter(before[0])
+
+    async def serve_base(self) -> None:
+        """Let the next mutators sample from the base model."""
+        before, self.version = self.version, None
+        if before is not None and self._server is not None:
+            await self._server.unload_adapter(before[0])
 
     @property
     def server(self) -> VllmServer | None:

@@ -34,7 +34,7 @@ def search_options(problem: Problem, given: Mapping[str, Any]) -> Options:
     chosen = {name: value for name, value in given.items() if value is not None}
     shaped = {name: chosen.pop(name) for name in ("islands", "stagnation") if name in chosen}
     values = _of_config(problem) if isinstance(problem, EvaluatedProblem) else {}
-    budgets = ("candidates", "tokens", "minutes")
+    budgets = ("candidates", "tokens", "minutes", "generations")
     if any(name in chosen for name in budgets):
         values.pop("candidates", None)
         values["candidates"] = None

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from evolve.compose import Interrupt, Observe, RunOptions, Session, begin, changed, go_on
+from evolve.compose import Observe, RunOptions, begin, changed, go_on, session
 from evolve.connection import FILE
 from evolve.errors import BadInput
 from evolve.loop import Reason, Result
 from evolve.problem import Problem
 from evolve.report import Report
 from evolve.sandboxes import Say
-from evolve.serving import Mutators
 
 Share = Literal["equal", "unsolved"]
 TOGETHER = 4
@@ -69,52 +68,46 @@ async def start_suite(entries: Sequence[Entry], budget: int, share: Share, say: 
     """
     if budget < len(entries):
         raise BadInput(f"A budget of {budget} candidates is less than one for each of {len(entries)} problems.")
-    interrupt = Interrupt(say)
     slots = asyncio.Semaphore(TOGETHER)
     results: dict[str, Result] = {}
-    with interrupt.listening():
-        async with Mutators(entries[0].folder.parent, entries[0].options.mutator, say) as mutators:
-            session = Session(mutators, interrupt, say, observe)
+    async with session(entries[0].folder.parent, entries[0].options.mutator, say, observe) as shared:
 
-            async def one(entry: Entry, candidates: int) -> None:
-                async with slots:
-                    name = entry.folder.name
-                    if (entry.folder / FILE).is_file():
-                        changed(entry.folder, {"candidates": candidates})
-                        results[name] = await go_on(entry.folder, session)
-                    else:
-                        options = replace(entry.options, search=replace(entry.options.search, candidates=candidates))
-                        results[name] = await begin(entry.folder, entry.problem, options, entry.seed, session)
+        async def one(entry: Entry, candidates: int) -> None:
+            async with slots:
+                name = entry.folder.name
+                if (entry.folder / FILE).is_file():
+                    changed(entry.folder, {"candidates": candidates})
+                    results[name] = await go_on(entry.folder, shared)
+                else:
+                    options = replace(entry.options, search=replace(entry.options.search, candidates=candidates))
+                    results[name] = await begin(entry.folder, entry.problem, options, entry.seed, shared)
 
-            wanted = {entry.folder.name: budget // len(entries) for entry in entries}
-            open_ = list(entries)
-            while open_:
-                await _all([one(entry, wanted[entry.folder.name]) for entry in open_])
-                left = budget - sum(result.candidates for result in results.values())
-                ended = (Reason.SOLVED, Reason.INTERRUPTED, Reason.STAGNANT)
-                open_ = [entry for entry in entries if results[entry.folder.name].reason not in ended]
-                if share == "equal" or not open_ or left < len(open_):
-                    break
-                for entry in open_:
-                    name = entry.folder.name
-                    wanted[name] = results[name].candidates + left // len(open_)
+        wanted = {entry.folder.name: budget // len(entries) for entry in entries}
+        open_ = list(entries)
+        while open_:
+            await _all([one(entry, wanted[entry.folder.name]) for entry in open_])
+            left = budget - sum(result.candidates for result in results.values())
+            ended = (Reason.SOLVED, Reason.INTERRUPTED, Reason.STAGNANT)
+            open_ = [entry for entry in entries if results[entry.folder.name].reason not in ended]
+            if share == "equal" or not open_ or left < len(open_):
+                break
+            for entry in open_:
+                name = entry.folder.name
+                wanted[name] = results[name].candidates + left // len(open_)
     return results
 
 
 async def resume_suite(folders: Sequence[Path], say: Say, observe: Observe) -> dict[str, Result]:
     """Go on with the runs of a suite that have not ended, each with its own budget."""
-    interrupt = Interrupt(say)
     slots = asyncio.Semaphore(TOGETHER)
     results: dict[str, Result] = {}
-    with interrupt.listening():
-        async with Mutators(folders[0].parent, changed(folders[0], {}).mutator, say) as mutators:
-            session = Session(mutators, interrupt, say, observe)
+    async with session(folders[0].parent, changed(folders[0], {}).mutator, say, observe) as shared:
 
-            async def one(folder: Path) -> None:
-                async with slots:
-                    results[folder.name] = await go_on(folder, session)
+        async def one(folder: Path) -> None:
+            async with slots:
+                results[folder.name] = await go_on(folder, shared)
 
-            await _all([one(folder) for folder in folders])
+        await _all([one(folder) for folder in folders])
     return results
 
 

@@ -7,10 +7,8 @@ atomic rename, so there is never half of one.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from evolve.errors import BadInput, EvolveError
+from mutator_training import child
+from mutator_training.estimators import SEVERAL_ANSWERS
 from mutator_training.rollouts import Group, Selection, groups
 
 Say = Callable[[str], None]
@@ -32,7 +32,6 @@ LORA = {
     "target_modules": "all-linear",
     "task_type": "CAUSAL_LM",
 }
-QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 SHOWN = {
     "set reward": "rollouts/set_reward",
     "coverage": "rollouts/coverage",
@@ -42,6 +41,7 @@ SHOWN = {
     "gradient": "grad_norm",
 }
 RESULT = "training.json"
+OPTIMIZER = "optimizer.pt"
 REWARD = "rollouts/set_reward"
 
 
@@ -63,6 +63,8 @@ class AdapterSpec:
         selection: fields of `Selection`.
         lora: fields of PEFT's `LoraConfig` beside the defaults here.
         seed: of the training.
+        keep_optimizer: whether the adapter carries the optimizer's state, which the next one that starts from it takes on.
+        about: added to what `training.json` holds.
     """
 
     runs: Sequence[str]
@@ -74,6 +76,8 @@ class AdapterSpec:
     selection: Mapping[str, Any] = field(default_factory=dict)
     lora: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    keep_optimizer: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> dict[str, Any]:
@@ -92,49 +96,22 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     if out.exists():
         raise BadInput(f"{out} exists; an adapter is never overwritten. Name another folder with --out.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    usable(spec)
+    kept, _ = usable(spec)
+    estimator = spec.trainer.get("estimator", "vpo")
+    if estimator in SEVERAL_ANSWERS and all(group.answers == 1 for group in kept):
+        say(f"{estimator} rewards sets of answers, and these completions hold one each: ask for several with --answers")
     place = out.parent / f".{out.name}.spec.json"
     place.write_text(json.dumps(asdict(spec)))
     log = out.parent / f"{out.name}.log"
+    log.unlink(missing_ok=True)
     try:
-        with log.open("w") as errors:
-            environment = os.environ | QUIET
-            command = [sys.executable, "-W", "ignore", "-m", "mutator_training.adapter", str(place)]
-            child = subprocess.Popen(
-                [sys.executable, "-m", "evolve.warden", *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
-            )  # fmt: skip
-            assert child.stdout is not None and child.stdin is not None
-            ended = threading.Event()
-            watcher = threading.Thread(target=_end_when, args=(stop or threading.Event(), ended, child), daemon=True)
-            watcher.start()
-            try:
-                for line in child.stdout:
-                    if line.startswith("step "):
-                        say(line.strip())
-                code = child.wait()
-            finally:
-                ended.set()
-                watcher.join()
-                child.stdin.close()  # the warden ends what is left
-                child.stdout.close()
-                child.wait()
+        code = child.run("mutator_training.adapter", [str(place)], log, say, stop)
     finally:
         place.unlink()
     if code != 0 or not (out / RESULT).is_file():
-        lines = log.read_text(errors="replace").strip().splitlines()[-12:]
-        raise TrainingError(f"The training ended with code {code}. {log} ends with:\n" + "\n".join(lines))
+        raise TrainingError(f"The training ended with code {code}. {child.ending(log)}")
     found: dict[str, Any] = json.loads((out / RESULT).read_text())
     return found
-
-
-def _end_when(stop: threading.Event, ended: threading.Event, child: subprocess.Popen[str]) -> None:
-    """End the warden's process, and so the training, when it is time."""
-    while not ended.wait(0.2):
-        if stop.is_set():
-            child.terminate()
-            return
 
 
 def usable(spec: AdapterSpec) -> tuple[list[Group], dict[str, int]]:
@@ -182,7 +159,7 @@ def _work(spec: AdapterSpec) -> None:
             del args, control
             if logs and "rollouts/set_reward" in logs:
                 texts = [f"{name} {logs[key]:.4g}" for name, key in SHOWN.items() if key in logs]
-                print(f"step {state.global_step} of {state.max_steps}: {', '.join(texts)}", flush=True)
+                child.tell(f"step {state.global_step} of {state.max_steps}: {', '.join(texts)}")
 
     out = Path(spec.out)
     unborn = out.parent / f".{out.name}.unborn"
@@ -203,9 +180,17 @@ def _work(spec: AdapterSpec) -> None:
         )
     )
     loaded = time.monotonic()
+    carried = None if spec.start is None else Path(spec.start) / OPTIMIZER
+    if carried is not None and carried.is_file():
+        trainer.create_optimizer()
+        trainer.optimizer.load_state_dict(torch.load(carried, weights_only=True))
+        for group in trainer.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = options.learning_rate
     trainer.train()
     trained = time.monotonic()
     trainer.model.save_pretrained(unborn)
+    if spec.keep_optimizer:
+        torch.save(trainer.optimizer.state_dict(), unborn / OPTIMIZER)
     tokens = sum(len(group.prompt_ids) + len(rollout.token_ids) for group in kept for rollout in group.rollouts)
     sampled = sum(int(rollout.sampled.sum()) for group in kept for rollout in group.rollouts)
     steps = [row for row in trainer.state.log_history if "rollouts/set_reward" in row]
@@ -225,6 +210,7 @@ def _work(spec: AdapterSpec) -> None:
         "tokens_per_second": round(tokens * options.epochs / (trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "steps": steps,
+        **spec.about,
     }
     shutil.rmtree(unborn / "work", ignore_errors=True)
     (unborn / RESULT).write_text(json.dumps(result, indent=1))

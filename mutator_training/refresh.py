@@ -19,7 +19,7 @@ from typing import Any
 
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.refresher import Context
-from mutator_training.adapter import AdapterSpec, TrainingError, train
+from mutator_training.adapter import OPTIMIZER, AdapterSpec, TrainingError, train
 from mutator_training.estimators import ESTIMATORS
 from mutator_training.gate import Gate, Verdict
 
@@ -153,6 +153,7 @@ class MutatorRefresher:
             selection={"after": after, "mutator": context.mutator.name},
             lora=dict(options.lora),
             seed=after,
+            keep_optimizer=True,
         )
         context.say(f"training {folder.name} with {options.estimator} on the prompts after {after}")
         stop = threading.Event()
@@ -173,6 +174,7 @@ class MutatorRefresher:
         if not verdict.accepted:
             context.mutator.use(old)
             database.set_mutator_state(name, "rejected")
+            (self._adapters / figures["version"] / OPTIMIZER).unlink(missing_ok=True)
             await context.server.unload_adapter(name)
             context.say(f"{figures['version']} is rejected: {verdict.text}")
             return
@@ -182,6 +184,7 @@ class MutatorRefresher:
             database.set_mutator_state(old, "retired")
         context.mutator.use(name)
         if old in served and served[old].adapter:
+            (self._place(served[old].adapter) / OPTIMIZER).unlink(missing_ok=True)
             await context.server.unload_adapter(old)
         context.say(f"{figures['version']} is served: {verdict.text}")
 

@@ -79,11 +79,13 @@ class Selection:
         after: only prompts with a greater id, such as the last one of the refresh before.
         mutator: only completions of this served name; None takes every one (off-policy).
         keep_cut: whether completions that ended at the token limit are taken.
+        tests: how many of the objectives, the first ones, the score vectors have; None for all.
     """
 
     after: int = 0
     mutator: str | None = None
     keep_cut: bool = True
+    tests: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +157,7 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
             elif not row.token_ids:
                 leave_out("empty")
             else:
-                rollout = _rollout(row, _matrix(connection, row.id, scale))
+                rollout = _rollout(row, _matrix(connection, row.id, scale)[:, : wanted.tests])
                 by_policy.setdefault((row.mutator, row.temperature, tuple(row.prompt_token_ids)), []).append(rollout)
         for (name, temperature, ids), rollouts in by_policy.items():
             if len(rollouts) < 2:

@@ -23,11 +23,14 @@ import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import import_utils
 
 from mutator_training.estimators import ESTIMATORS, diagnose
 from mutator_training.rollouts import Group
 from mutator_training.simplex import Array
+
+import_utils.is_vllm_available = lambda min_version=None: False  # its vLLM modes are not used; importing vLLM takes seconds
+from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 Source = Callable[[int, Sequence[int], "RolloutTrainer"], Sequence[Group]]
 """From step and rows of the dataset (one per group) to groups of G rollouts each."""
