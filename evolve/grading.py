@@ -53,8 +53,11 @@ class TestGrader:
         return await self._run(source, self._problem.hidden) if self._problem.hidden else ()
 
     async def _run(self, source: str, tests: Sequence[Test]) -> tuple[TestResult, ...]:
-        program = Program(source, self._problem.entry, self._problem.toolchain)
-        outcomes = await self._sandbox.run(program, [test.data for test in tests])
+        if self._problem.language == "text":
+            outcomes = [Outcome(None, source.encode())] * len(tests)
+        else:
+            program = Program(source, self._problem.entry, self._problem.toolchain)
+            outcomes = await self._sandbox.run(program, [test.data for test in tests])
         inputs, expected = [test.input for test in tests], [test.expected for test in tests]
         return tuple(await self._judge.judge(outcomes, inputs, expected))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,26 @@ def tasks(only: Sequence[str] = ()) -> dict[str, dict[str, str]]:
     if unknown:
         raise BadInput(f"HumanEval has no task {', '.join(unknown)}; ids go from HumanEval/0 to HumanEval/163.")
     return {name: found[name] for name in wanted}
+
+
+def shortest(found: Mapping[str, dict[str, str]], count: int) -> dict[str, dict[str, str]]:
+    """Return so many tasks, those with the shortest reference solutions."""
+    names = sorted(found, key=lambda name: (len(found[name]["canonical_solution"]), name))[:count]
+    return {name: found[name] for name in found if name in names}
+
+
+def split(names: Sequence[str], held_out: int, seed: int) -> dict[str, str]:
+    """Return the part of each task: `train` or `held_out`, drawn by a seed; no parts when nothing is held out.
+
+    Raises:
+        BadInput: nothing would be left to train on.
+    """
+    if not held_out:
+        return dict.fromkeys(names, "")
+    if held_out >= len(names):
+        raise BadInput(f"--held-out {held_out} of {len(names)} tasks leaves none to train on.")
+    chosen = set(random.Random(seed).sample(sorted(names), held_out))
+    return {name: "held_out" if name in chosen else "train" for name in names}
 
 
 def reference(task: dict[str, str]) -> str:

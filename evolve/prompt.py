@@ -78,6 +78,8 @@ class TestPrompter:
         contract = (
             f"Each program must define the function `{entry}`." if entry else "Each program reads stdin and writes stdout."
         )
+        if language == "text":
+            contract = templates.TEXT
         results = view.score.results
         passed = sum(result.verdict is Verdict.PASS for result in results)
         parts = [
@@ -93,6 +95,8 @@ class TestPrompter:
             parts.append("# Programs that pass some of these tests\n" + "\n".join(blocks))
         parts.append(f"# Your answer\n{ask(view, language, contract, templates.PASS_TESTS)}")
         system = templates.TESTS_SYSTEM.format(language=language.capitalize())
+        if language == "text":
+            system = templates.TEXT_SYSTEM
         return [{"role": "system", "content": system}, {"role": "user", "content": "\n\n".join(parts)}]
 
 
@@ -159,6 +163,8 @@ def _failures(problem: TestedProblem, results: Sequence[TestResult]) -> list[str
         kind = f"{result.verdict}:{result.detail.splitlines()[-1:] if result.detail else result.got[:20]}"
         (repeated if kind in seen else fresh).append((test, result))
         seen.add(kind)
+    if problem.language == "text":
+        return [f"- {test.id}: {result.score:.2f} of 1. {cut(result.detail)}".rstrip() for test, result in failing]
     lines = [_failure(problem.entry, test, result) for test, result in (fresh + repeated)[:SHOWN_FAILURES]]
     if len(failing) > SHOWN_FAILURES:
         lines.append(f"- and {len(failing) - SHOWN_FAILURES} more")

@@ -2,6 +2,8 @@
 
 TESTS_SYSTEM = "You are an expert {language} programmer. You rewrite programs so that they pass more tests."
 METRICS_SYSTEM = "You are an expert {language} programmer. You improve programs so that their metrics rise."
+TEXT_SYSTEM = "You solve problems whose answers are texts. You improve answers so that they pass more tests."
+TEXT = "Here a program is the answer itself: plain text, which is judged and not run."
 ONE = "Write one improved, complete program in a single ```{language} block. {contract} Do not print tests or examples."
 MANY = (
     "Write {m} complete programs that solve the task in {m} different ways, so that together they {goal}. Put each under a "

@@ -21,7 +21,16 @@ from sandbox.base import Limits, Toolchain
 from sandbox.judge import Comparison
 
 STDIN = "stdin"
-SUFFIXES = {"python": ".py", "c": ".c", "cpp": ".cpp", "javascript": ".js", "go": ".go", "r": ".R", "rust": ".rs"}
+SUFFIXES = {
+    "python": ".py",
+    "c": ".c",
+    "cpp": ".cpp",
+    "javascript": ".js",
+    "go": ".go",
+    "r": ".R",
+    "rust": ".rs",
+    "text": ".txt",
+}
 MAX_SOURCE = 100_000
 
 
@@ -71,7 +80,8 @@ class TestedSpec(Strict):
     statement: str = Field(min_length=1)
     entry: str = Field(min_length=1)
     """The function that the tests call, or `stdin` for a program that reads stdin and writes stdout."""
-    language: Literal["python", "c", "cpp", "javascript", "go", "r", "rust"] = "python"
+    language: Literal["python", "c", "cpp", "javascript", "go", "r", "rust", "text"] = "python"
+    """`text` is for answers that are no programs: they are judged as they are."""
     build: str | None = None
     """For other languages than Python: the command that builds `program.SUFFIX`, in the program's folder."""
     run: str | None = None
@@ -87,6 +97,9 @@ class TestedSpec(Strict):
         if self.language == "python":
             if self.build is not None or self.run is not None:
                 raise ValueError("build and run are for other languages than python")
+        elif self.language == "text":
+            if self.build is not None or self.run is not None or self.entry != STDIN:
+                raise ValueError("answers in the language text are not run: entry must be stdin, without build and run")
         elif self.run is None or not self.run.strip():
             raise ValueError(f"a program in {self.language} needs the key run, such as `run: ./program`")
         elif self.entry != STDIN:
