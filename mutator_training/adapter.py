@@ -65,6 +65,8 @@ class AdapterSpec:
         seed: of the training.
         keep_optimizer: whether the adapter carries the optimizer's state, which the next one that starts from it takes on.
         about: added to what `training.json` holds.
+        board: folder of TensorBoard files, where versions that come from one another make one line; None is the
+            adapter's own.
     """
 
     runs: Sequence[str]
@@ -78,6 +80,7 @@ class AdapterSpec:
     seed: int = 0
     keep_optimizer: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
+    board: str | None = None
 
 
 def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> dict[str, Any]:
@@ -141,6 +144,7 @@ def _work(spec: AdapterSpec) -> None:
     """Load, train, save. Runs in the process of its own."""
     import torch
     from peft import LoraConfig, PeftModel
+    from torch.utils.tensorboard import SummaryWriter
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
     from mutator_training.trainer import Job, TrainerOptions, build, stored
@@ -154,16 +158,22 @@ def _work(spec: AdapterSpec) -> None:
     if spec.start is not None:
         model, config = PeftModel.from_pretrained(model, spec.start, is_trainable=True), None
 
+    out = Path(spec.out)
+    unborn = out.parent / f".{out.name}.unborn"
+    shutil.rmtree(unborn, ignore_errors=True)
+    before = _steps_before(spec)
+    board = SummaryWriter(spec.board or str(unborn / "tensorboard"))
+
     class Tell(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             del args, control
             if logs and "rollouts/set_reward" in logs:
+                for name, value in logs.items():
+                    if isinstance(value, (int, float)):
+                        board.add_scalar(name, value, before + state.global_step)
                 texts = [f"{name} {logs[key]:.4g}" for name, key in SHOWN.items() if key in logs]
                 child.tell(f"step {state.global_step} of {state.max_steps}: {', '.join(texts)}")
 
-    out = Path(spec.out)
-    unborn = out.parent / f".{out.name}.unborn"
-    shutil.rmtree(unborn, ignore_errors=True)
     trainer = build(
         Job(
             model,
@@ -188,6 +198,7 @@ def _work(spec: AdapterSpec) -> None:
             group["lr"] = group["initial_lr"] = options.learning_rate
     trainer.train()
     trained = time.monotonic()
+    board.close()
     trainer.model.save_pretrained(unborn)
     if spec.keep_optimizer:
         torch.save(trainer.optimizer.state_dict(), unborn / OPTIMIZER)
@@ -210,12 +221,20 @@ def _work(spec: AdapterSpec) -> None:
         "tokens_per_second": round(tokens * options.epochs / (trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "steps": steps,
+        "last_step": before + trainer.state.global_step,
         **spec.about,
     }
     shutil.rmtree(unborn / "work", ignore_errors=True)
     (unborn / RESULT).write_text(json.dumps(result, indent=1))
     (unborn / "README.md").write_text(card(result))
     unborn.rename(out)
+
+
+def _steps_before(spec: AdapterSpec) -> int:
+    """Return the optimizer steps that the adapter to start from has behind it."""
+    path = Path(spec.start or "") / RESULT
+    found: dict[str, Any] = json.loads(path.read_text()) if spec.start is not None and path.is_file() else {}
+    return int(found.get("last_step", 0))
 
 
 def card(result: Mapping[str, Any]) -> str:

@@ -166,6 +166,7 @@ async def _step(
         lora=dict(options.lora),
         seed=options.seed * 100_003 + step,
         keep_optimizer=True,
+        board=str(folder / "tensorboard"),
         about={"sampling_seconds": round(sampled - started, 2)},
     )
     stop = threading.Event()
@@ -239,7 +240,7 @@ def summary(folder: Path, steps: int) -> dict[str, Any]:
     left_out: Counter[str] = Counter()
     for result in results:
         left_out.update(result["left_out"])
-    rows = [{**row, "step": step} for step, result in enumerate(results, start=1) for row in result["steps"]]
+    rows = [{**row, "step": result["last_step"]} for result in results for row in result["steps"]]
     return {
         **results[-1],
         **whole,

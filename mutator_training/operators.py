@@ -75,6 +75,15 @@ def every_program() -> NDArray[np.int64]:
     return np.array(np.meshgrid(*[np.arange(len(NAMES))] * LENGTH, indexing="ij")).reshape(LENGTH, -1).T
 
 
+def every_output() -> NDArray[np.int64]:
+    """Return (10^4, 11), the outputs of every program."""
+    programs = every_program()
+    values = np.broadcast_to(_X, (len(programs), MODULUS))
+    for place in range(LENGTH):
+        values = TABLES[programs[:, place][:, None], values]
+    return values
+
+
 def split(held_out: int, seed: int) -> tuple[list[OperatorTask], list[OperatorTask]]:
     """Return training and held-out tasks: different visible outputs, each of the first program that gives it.
 
@@ -82,10 +91,7 @@ def split(held_out: int, seed: int) -> tuple[list[OperatorTask], list[OperatorTa
         held_out: how many are held out.
         seed: of the split.
     """
-    programs = every_program()
-    values = np.broadcast_to(_X, (len(programs), MODULUS))
-    for place in range(LENGTH):
-        values = TABLES[programs[:, place][:, None], values]
+    values = every_output()
     _, first = np.unique(values[:, :VISIBLE], axis=0, return_index=True)
     varied = [index for index in sorted(first) if len(set(values[index, :VISIBLE])) > 2]
     order = np.random.default_rng(seed).permutation(varied)

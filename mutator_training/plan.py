@@ -64,12 +64,6 @@ class Plan:
         """The arms. Raises BadInput."""
         return parse_all(self.arms, self.answers, self.group, self.samples)
 
-    @property
-    def ks(self) -> list[int]:
-        """The k at which pass@k and best@k are taken: powers of two, and the number of samples."""
-        powers = [1 << power for power in range(self.samples.bit_length()) if 1 << power < self.samples]
-        return [*powers, self.samples]
-
 
 def same(one: Plan, other: Plan) -> bool:
     """Whether two plans give the same figures; how many cells run at a time decides none."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mutator_training.plan import Plan
 
 PRESETS: dict[str, Plan] = {
@@ -64,20 +62,3 @@ PRESETS: dict[str, Plan] = {
     ),
 }
 """`toy` and `cpu` run on two cores; `gpu` is meant for one GPU of 80 GB, `paper` for four."""
-
-
-def reduced(plan: Plan) -> Plan:
-    """Return the toy in a few minutes: everything that it does, at a size that shows no crossing."""
-    return replace(
-        plan,
-        arms=("base", "grpo", "vpo"),
-        seeds=2,
-        train_steps=8,
-        prompts=8,
-        samples=32,
-        search_budget=32,
-        hardest=2,
-        curve_every=4,
-        curve_samples=16,
-        options={"held_out": 24, "shape": {"steps": 150, "batch": 64}},
-    )

@@ -154,6 +154,7 @@ class MutatorRefresher:
             lora=dict(options.lora),
             seed=after,
             keep_optimizer=True,
+            board=str(context.folder / "tensorboard"),
         )
         context.say(f"training {folder.name} with {options.estimator} on the prompts after {after}")
         stop = threading.Event()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from mutator_training.operators import LENGTH, MODULUS, NAMES, VISIBLE, OperatorTask, every_program, outputs
+from mutator_training.operators import LENGTH, MODULUS, NAMES, VISIBLE, OperatorTask, every_output, every_program
 
 PAD, BOS, EOS, NEXT, ONE, MANY = range(6)
 SPECIAL = ["<pad>", "<s>", "</s>", "<next>", "<one>", "<many>"]
@@ -28,17 +28,18 @@ class Shape:
     Attributes:
         layers, width, heads: of the transformer.
         steps, batch, learning_rate: of the pre-training.
-        noise: chance that an operation of a shown answer is replaced by a random one, so that the model ends up half
-            competent and its answers vary.
+        sharpness: of what it learns: a program is shown as an answer to a task in proportion to exp(sharpness x visible
+            tests that it passes), so that the model ends up half competent, its answers vary, and the answers in one
+            completion tell nothing about one another.
     """
 
     layers: int = 3
     width: int = 96
     heads: int = 4
-    steps: int = 6000
+    steps: int = 3000
     batch: int = 128
     learning_rate: float = 2e-3
-    noise: float = 0.15
+    sharpness: float = 2.0
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -94,27 +95,25 @@ def fresh(shape: Shape, seed: int) -> Qwen2ForCausalLM:
 
 
 def pretrain(
-    shape: Shape, answers: int, held_out: Sequence[OperatorTask], seed: int, say: Callable[[str], None]
+    shape: Shape, answers: int, tasks: Sequence[OperatorTask], seed: int, say: Callable[[str], None]
 ) -> PreTrainedModel:
-    """Train a model on noisy answers, one and several to a prompt, until its steps are over.
+    """Train a model to answer tasks half right, with one answer and with several, until its steps are over.
 
     Args:
         shape: of the model and of this training.
         answers: of the format with several.
-        held_out: tasks that it must not see.
+        tasks: to train on.
         seed: of everything.
         say: told of the progress.
     """
     rng = np.random.default_rng(seed)
-    programs = every_program()
-    hidden = {task.visible for task in held_out}
-    programs = np.array([one for one in programs if tuple(int(v) for v in outputs(one)[:VISIBLE]) not in hidden])
+    examples = _Examples(tasks, shape.sharpness)
     model = fresh(shape, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, shape.learning_rate, total_steps=shape.steps, pct_start=0.1)
     model.train()
     for step in range(shape.steps):
-        ids, labels = _batch(programs, shape, 1 if step % 2 else answers, rng)
+        ids, labels = examples.batch(shape.batch, 1 if step % 2 else answers, rng)
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
@@ -122,27 +121,44 @@ def pretrain(
         optimizer.step()
         schedule.step()
         if (step + 1) % 250 == 0:
-            say(f"pre-training, step {step + 1} of {shape.steps}: loss {float(loss):.3f} per token")
+            say(f"pre-training, step {step + 1} of {shape.steps}: loss {loss.item():.3f} nats per token")
     return model
 
 
-def _batch(
-    programs: NDArray[np.int64], shape: Shape, answers: int, rng: np.random.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return token ids and labels (prompts masked) of a batch of noisy answers."""
-    chosen = programs[rng.integers(len(programs), size=shape.batch)]
-    ids = np.full((shape.batch, 1 + VISIBLE + longest(answers)), PAD)
-    for row, program in zip(ids, chosen, strict=True):
-        row[: 1 + VISIBLE] = [ONE if answers == 1 else MANY, *(VALUE + outputs(program)[:VISIBLE])]
-        place = 1 + VISIBLE
-        for answer in range(answers):
-            shown = np.where(rng.random(LENGTH) < shape.noise, rng.integers(len(NAMES), size=LENGTH), program)
-            row[place : place + LENGTH] = OPERATION + shown
-            row[place + LENGTH] = EOS if answer == answers - 1 else NEXT
-            place += LENGTH + 1
-    labels = ids.copy()
-    labels[:, : 1 + VISIBLE] = -100
-    return torch.from_numpy(ids), torch.from_numpy(labels)
+class _Examples:
+    """Draws tasks with answers.
+
+    Args:
+        tasks: drawn uniformly.
+        sharpness: see `Shape`.
+    """
+
+    def __init__(self, tasks: Sequence[OperatorTask], sharpness: float):
+        self._programs = every_program()
+        self._visible = np.array([task.visible for task in tasks])
+        reached = every_output()[:, :VISIBLE]
+        self._passed = sum(
+            (self._visible[:, None, place] == reached[None, :, place]).astype(np.uint8) for place in range(VISIBLE)
+        )
+        self._weights = np.exp(sharpness * np.arange(VISIBLE + 1.0))
+
+    def batch(self, size: int, answers: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return token ids and labels, prompts masked."""
+        tasks = rng.integers(len(self._visible), size=size)
+        ids = np.full((size, 1 + VISIBLE + longest(answers)), PAD)
+        ids[:, 0] = ONE if answers == 1 else MANY
+        ids[:, 1 : 1 + VISIBLE] = VALUE + self._visible[tasks]
+        cumulative = self._weights[self._passed[tasks]].cumsum(axis=1)
+        drawn = rng.random((size, answers)) * cumulative[:, -1:]
+        for row, sums, marks in zip(ids, cumulative, drawn, strict=True):
+            programs = self._programs[np.minimum(np.searchsorted(sums, marks), len(sums) - 1)]
+            shown = np.full((answers, LENGTH + 1), NEXT)
+            shown[:, :LENGTH] = OPERATION + programs
+            shown[-1, LENGTH] = EOS
+            row[1 + VISIBLE :] = shown.reshape(-1)
+        labels = ids.copy()
+        labels[:, : 1 + VISIBLE] = -100
+        return torch.from_numpy(ids), torch.from_numpy(labels)
 
 
 def load(folder: Path) -> PreTrainedModel:

@@ -88,7 +88,7 @@ class ToyLab:
         path = self._base / "cost.json"
         if not path.exists():
             started = time.monotonic()
-            model = tiny.pretrain(self._shape, self._plan.answers, self._held_out, self._options.split_seed, self._say)
+            model = tiny.pretrain(self._shape, self._plan.answers, self._train, self._options.split_seed, self._say)
             unborn = self._base.with_name(".base")
             shutil.rmtree(unborn, ignore_errors=True)
             model.save_pretrained(unborn)
@@ -113,35 +113,33 @@ class ToyLab:
             return {"steps": [], "curve": curve, "cost": {}}
         plan = self._plan
         work = cell.folder / "work"
-        source = _Live(cell, plan, self._train)
+        work.mkdir(parents=True, exist_ok=True)
+        before = _curve(work)
+        done = _finished(work, before)
+        source = _Live(cell, plan, self._train, before[-1]["spent"] if done else None)
         trainer = build(self._job(cell, work, source))
-        done = _finished(work)
-        curve = [json.loads(path.read_text()) for path in sorted(work.glob("curve-*.json"))]
-        trainer.add_callback(_Curve(self, cell, trainer, work))
-        if not curve:
-            work.mkdir(parents=True, exist_ok=True)
-            _write(work / "curve-000000.json", self._evaluated(cell, trainer.model, 0))
-        started = time.monotonic()
+        trainer.add_callback(_Curve(self, cell, trainer, source, work))
+        if not before:
+            first = self._evaluated(cell, trainer.model, 0) | {"spent": source.spent()}
+            _write(work / "curve-000000.json", first)
+        source.begin()
         trainer.train(resume_from_checkpoint=done)
-        seconds = time.monotonic() - started
+        spent = source.spent()
         trainer.model.save_pretrained(cell.folder / "policy")
         steps = [row for row in trainer.state.log_history if "rollouts/set_reward" in row]
-        curve = [json.loads(path.read_text()) for path in sorted(work.glob("curve-*.json"))]
-        m, completions = cell.arm.answers, cell.arm.completions(plan.group)
-        evaluating = sum(row["seconds"] for row in curve)
+        curve = _curve(work)
+        m, completions = cell.arm.answers, plan.train_steps * plan.prompts * cell.arm.completions(plan.group)
         cost = {
-            "answers": plan.train_steps * plan.prompts * completions * m,
-            "completions": plan.train_steps * plan.prompts * completions,
-            "sampled_tokens": source.tokens,
-            "trained_tokens": source.tokens + plan.train_steps * plan.prompts * completions * (1 + VISIBLE),
-            "seconds": round(seconds - evaluating, 2),
-            "sampling_seconds": round(source.sampling, 2),
-            "scoring_seconds": round(source.scoring, 2),
-            "gradient_seconds": round(seconds - evaluating - source.sampling - source.scoring, 2),
+            "answers": completions * m,
+            "completions": completions,
+            "sampled_tokens": spent["tokens"],
+            "trained_tokens": spent["tokens"] + completions * (1 + VISIBLE),
+            "seconds": round(spent["seconds"], 2),
+            "sampling_seconds": round(spent["sampling"], 2),
+            "scoring_seconds": round(spent["scoring"], 2),
+            "gradient_seconds": round(spent["seconds"] - spent["sampling"] - spent["scoring"], 2),
             "peak_memory_mb": _memory(),
         }
-        if done is not None:
-            cost["resumed"] = "seconds and tokens since the last stop only"
         shutil.rmtree(work)
         return {"steps": steps, "curve": curve, "cost": cost}
 
@@ -273,15 +271,28 @@ class _Live:
         cell: whose arm says how many answers a completion has, and how many tests training sees.
         plan: of the comparison.
         tasks: to train on, by row.
+        spent: before a stop, as `spent` told it.
     """
 
-    def __init__(self, cell: Cell, plan: Plan, tasks: Sequence[OperatorTask]):
+    def __init__(self, cell: Cell, plan: Plan, tasks: Sequence[OperatorTask], spent: Mapping[str, Any] | None = None):
         self._cell = cell
         self._plan = plan
         self._tasks = tasks
-        self.tokens = 0
-        self.sampling = 0.0
-        self.scoring = 0.0
+        self._spent = dict(spent or {"tokens": 0, "sampling": 0.0, "scoring": 0.0, "seconds": 0.0})
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Count seconds from now on."""
+        self._since = time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Leave out seconds that were none of the training's."""
+        self._spent["seconds"] -= seconds
+
+    def spent(self) -> dict[str, Any]:
+        """Return sampled tokens and seconds so far: of sampling, of scoring, and in all."""
+        now = 0.0 if self._since is None else time.monotonic() - self._since
+        return self._spent | {"seconds": self._spent["seconds"] + now}
 
     def __call__(self, step: int, rows: Sequence[int], trainer: RolloutTrainer) -> list[Group]:
         started = time.monotonic()
@@ -304,35 +315,45 @@ class _Live:
                 cut = ids[number][length - 1] != tiny.EOS
                 rollouts.append(Rollout(number, ids[number][:length], logprobs[number][:length], everything, scores, cut))
             groups.append(Group(row, step, "tiny", prompts[place], rollouts, m))
-        self.tokens += int((ids != tiny.PAD).sum())
-        self.sampling += sampled - started
-        self.scoring += time.monotonic() - sampled
+        self._spent["tokens"] += int((ids != tiny.PAD).sum())
+        self._spent["sampling"] += sampled - started
+        self._spent["scoring"] += time.monotonic() - sampled
         return groups
 
 
 class _Curve(TrainerCallback):  # type: ignore[misc]
     """Evaluates the policy at each checkpoint; the evaluation's file says that the checkpoint is whole."""
 
-    def __init__(self, lab: ToyLab, cell: Cell, trainer: RolloutTrainer, work: Path):
+    def __init__(self, lab: ToyLab, cell: Cell, trainer: RolloutTrainer, source: _Live, work: Path):
         self._lab = lab
         self._cell = cell
         self._trainer = trainer
+        self._source = source
         self._work = work
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Evaluate."""
         del args, control
         row = self._lab._evaluated(self._cell, self._trainer.model, state.global_step)
+        self._source.pause(row["seconds"])
+        row["spent"] = self._source.spent()
         _write(self._work / f"curve-{state.global_step:06d}.json", row)
         passes = ", ".join(f"pass@{k} {np.mean(values):.3f}" for k, values in row["pass"].items())
         self._lab._say(f"{self._cell.arm.label}, seed {self._cell.seed}, step {state.global_step}: {passes}")
 
 
-def _finished(work: Path) -> str | None:
-    """Return the last checkpoint that is whole."""
-    steps = [int(path.stem.split("-")[1]) for path in work.glob("curve-*.json")]
-    whole = [step for step in steps if (work / f"checkpoint-{step}").is_dir()]
-    return str(work / f"checkpoint-{max(whole)}") if whole else None
+def _curve(work: Path) -> list[dict[str, Any]]:
+    """Return the evaluations so far."""
+    return [json.loads(path.read_text()) for path in sorted(work.glob("curve-*.json"))]
+
+
+def _finished(work: Path, curve: list[dict[str, Any]]) -> str | None:
+    """Return the checkpoint of the last evaluation; what came after is forgotten."""
+    while curve and not (work / f"checkpoint-{curve[-1]['step']}").is_dir():
+        if curve[-1]["step"] == 0:
+            return None
+        (work / f"curve-{curve.pop()['step']:06d}.json").unlink()
+    return str(work / f"checkpoint-{curve[-1]['step']}") if curve else None
 
 
 def _write(path: Path, row: Mapping[str, Any]) -> None:

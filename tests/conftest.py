@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import docker
 import pytest
 
 from evolve.sandboxes import engine
+from sandbox.engine import install
 from sandbox.image.build import ensure_image
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +49,16 @@ def problem_folder(tmp_path: Path) -> Path:
 def docker_url() -> str:
     """The Docker engine, started if none answers."""
     return engine().start()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """A headless browser, installed if there is none (Debian and Ubuntu, as root)."""
+    if shutil.which("chromium") is None:
+        install(["chromium"], "chromium", print)
+    found = shutil.which("chromium")
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import signal
 import sqlite3
+import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from mutator_training.adapter import AdapterSpec, card, train, usable
 from mutator_training.lineage import behaviour
 from mutator_training.rollouts import Selection, groups
 from tests.conftest import ROOT
+from tests.evolve.conftest import EVOLVE
 from tests.evolve.test_real import evolve, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -174,3 +178,92 @@ def test_a_card_without_steps():
     result = dict.fromkeys(("base", "estimator", "completions", "groups", "group_size", "sampled_tokens", "train_seconds",
                             "trained_tokens", "tokens_per_second", "peak_memory_mb", "options", "left_out"), 1)  # fmt: skip
     assert "None, None" in card(result | {"runs": [], "steps": []})
+
+
+def killed_when(condition, *arguments):
+    """Run `evolve` and end it by kill -9 as soon as a condition holds; nothing of it may be left after some seconds."""
+    process = subprocess.Popen([EVOLVE, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 400
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+
+
+def test_kill_9_while_training_publishing_and_swapping(tiny, docker_url, image, tmp_path):
+    run = tmp_path / "run"
+    shape = ["--budget", "16", "-P", "1", "-G", "4", "-m", "1", "--seed", "1", "--no-retry", "--sampling", "max_tokens=40"]
+    given = ["run", ROOT / "problems/csv_line", "--out", run, "--model", tiny / "tiny", *shape, "--no-gate"]
+    given += ["--train", "vpo", "--training", "micro_batch=4"]
+
+    def states():
+        try:
+            return dict(rows(run, "select name, state from mutator"))
+        except sqlite3.OperationalError:
+            return {}
+
+    killed_when((run / "adapters" / ".v1.unborn").is_dir, *given)
+    assert "run-v1" not in states()
+    killed_when((run / "adapters" / "v1").is_dir, "resume", run)
+    assert (run / "adapters" / "v1" / "training.json").is_file()
+    killed_when(lambda: states().get("run-v1") == "serving", "resume", run)
+    done = evolve("resume", run)
+    assert done.returncode == 0, done.stderr
+    found = states()
+    assert list(found.values()).count("serving") == 1
+    assert "candidate" not in found.values()
+    sampled = rows(run, "select p.id, m.name, count(*) from completion c join prompt p on p.id = c.prompt_id "
+                        "join mutator m on m.id = c.mutator_id group by 1, 2 order by 1")  # fmt: skip
+    assert [(prompt, count) for prompt, _, count in sampled] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert sampled[0][1] == "tiny"
+    for _, name, _ in sampled[1:]:
+        (adapter,) = rows(run, f"select adapter from mutator where name = '{name}'")[0]
+        assert (run / "adapters" / adapter.split("/")[-1] / "adapter_model.safetensors").is_file()
+    assert not list((run / "adapters").glob(".*"))
+    assert rows(run, "pragma integrity_check") == [("ok",)]
+
+
+def test_training_on_problems_goes_on_after_kill_9(tiny, docker_url, image, tmp_path):
+    out = tmp_path / "adapter"
+    given = ["train", ROOT / "problems/csv_line", ROOT / "problems/calculator", "--out", out, "--model", tiny / "tiny"]
+    given += [
+        "--estimator",
+        "grpo",
+        "--steps",
+        "2",
+        "-P",
+        "2",
+        "-G",
+        "4",
+        "--micro-batch",
+        "8",
+        "--sampling",
+        "max_tokens=32",
+    ]
+    training = tmp_path / "adapter.training"
+    killed_when((training / "adapters" / ".v2.unborn").is_dir, *given)
+    first = (training / "adapters" / "v1" / "adapter_model.safetensors").read_bytes()
+    done = evolve(*given, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["groups"], found["completions"], found["answers"]) == (4, 16, 16)
+    assert [row["step"] for row in found["steps"]] == [1, 2]
+    assert (training / "adapters" / "v1" / "adapter_model.safetensors").read_bytes() == first
+    assert [(training / "adapters" / version / "optimizer.pt").exists() for version in ("v1", "v2")] == [False, True]
+    assert not (out / "optimizer.pt").exists()
+    for name in ("csv_line", "calculator"):
+        names = rows(
+            training / "runs" / name, "select m.name from completion c join mutator m on m.id = c.mutator_id order by c.id"
+        )
+        assert [mutator for (mutator,) in names] == ["tiny"] * 4 + [f"{tmp_path.name}-adapter.training-v1"] * 4
+    assert list((training / "tensorboard").iterdir())
+    ids = torch.tensor([[5, 6, 7, 8]])
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(tiny / "tiny", dtype=torch.float32)
+    before = base(ids).logits
+    assert not torch.equal(before, PeftModel.from_pretrained(base, out)(ids).logits)
