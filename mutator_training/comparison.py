@@ -7,11 +7,14 @@ whose file is missing, and the report is computed from the files alone.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -71,8 +74,7 @@ def _phase(folder: Path, phase: Phase, jobs: int, say: Say) -> None:
     def one(share: int) -> None:
         log = folder / f"{phase}-{share}.log"
         threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
-        given = [str(folder), phase, str(share), str(jobs)]
-        code = child.run("mutator_training.comparison", given, log, say, stop, threads)
+        code = child.run("mutator_training.comparison", [str(folder), phase], log, say, stop, threads)
         if code != 0 and not stop.is_set():
             raise CellError(f"The phase {phase} ended with code {code}; the same command goes on. {child.ending(log)}")
 
@@ -86,33 +88,48 @@ def _phase(folder: Path, phase: Phase, jobs: int, say: Say) -> None:
             stop.set()
 
 
-def work(folder: Path, phase: Phase, share: int, jobs: int) -> None:
-    """Do a share of a phase, in the process of its own: every `jobs`-th cell."""
+def work(folder: Path, phase: Phase) -> None:
+    """Do the cells of a phase that no other process does, in a process of its own."""
     plan = load(folder)
     lab = open_lab(plan, folder, child.tell)
     try:
         if phase is Phase.PREPARE:
             write(folder / "prepare.json", {"cost": lab.prepare(), "problems": list(lab.problems)})
             return
-        for cell in cells(folder, plan)[share::jobs]:
+        for cell in cells(folder, plan):
             cell.folder.mkdir(parents=True, exist_ok=True)
-            if phase is Phase.SAMPLE:
-                _sample(lab, cell)
-            elif not (cell.folder / "search.json").exists():
-                searches, cost = lab.search(cell, hardest(folder, plan))
-                write(cell.folder / "search.json", {"searches": searches, "cost": cost})
-            child.tell(f"{phase}: {cell.folder.name} is finished")
+            with _claimed(cell.folder) as mine:
+                if not mine or (cell.folder / f"{phase}.json").exists():
+                    continue
+                if phase is Phase.SAMPLE:
+                    _sample(lab, cell)
+                else:
+                    searches, cost = lab.search(cell, hardest(folder, plan))
+                    write(cell.folder / "search.json", {"searches": searches, "cost": cost})
+                child.tell(f"{phase}: {cell.folder.name} is finished")
     finally:
         lab.close()
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[bool]:
+    """Hold a cell for this process; False when another one has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(handle)
 
 
 def _sample(lab: Lab, cell: Cell) -> None:
     if not (cell.folder / "train.json").exists():
         write(cell.folder / "train.json", lab.train(cell))
-    if not (cell.folder / "sample.json").exists():
-        samples, cost = lab.sample(cell)
-        samples.save(cell.folder / "samples.npz")
-        write(cell.folder / "sample.json", {"cost": cost})
+    samples, cost = lab.sample(cell)
+    samples.save(cell.folder / "samples.npz")
+    write(cell.folder / "sample.json", {"cost": cost})
 
 
 def hardest(folder: Path, plan: Plan) -> list[str]:
@@ -144,4 +161,4 @@ def write(path: Path, found: Any) -> None:
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), Phase(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    work(Path(sys.argv[1]), Phase(sys.argv[2]))

@@ -42,14 +42,14 @@ class Plan:
     kind: Kind = "toy"
     arms: Sequence[str] = ("base", "grpo", "vpo", "best_of_m")
     seeds: int = 3
-    train_steps: int = 450
+    train_steps: int = 600
     prompts: int = 16
     group: int = 32
     answers: int = 4
     samples: int = 256
     search_budget: int = 256
     hardest: int | None = 12
-    curve_every: int = 75
+    curve_every: int = 100
     curve_samples: int = 64
     learning_rate: float = 1e-4
     beta: float = 0.0
