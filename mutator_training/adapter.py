@@ -67,6 +67,7 @@ class AdapterSpec:
         about: added to what `training.json` holds.
         board: folder of TensorBoard files, where versions that come from one another make one line; None is the
             adapter's own.
+        began: Unix time at which `train` started the process.
     """
 
     runs: Sequence[str]
@@ -81,6 +82,7 @@ class AdapterSpec:
     keep_optimizer: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
     board: str | None = None
+    began: float = 0.0
 
 
 def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     if estimator in SEVERAL_ANSWERS and all(group.answers == 1 for group in kept):
         say(f"{estimator} rewards sets of answers, and these completions hold one each: ask for several with --answers")
     place = out.parent / f".{out.name}.spec.json"
-    place.write_text(json.dumps(asdict(spec)))
+    place.write_text(json.dumps(asdict(spec) | {"began": time.time()}))
     log = out.parent / f"{out.name}.log"
     log.unlink(missing_ok=True)
     try:
@@ -150,7 +152,6 @@ def _work(spec: AdapterSpec) -> None:
     from mutator_training.trainer import Job, TrainerOptions, build, stored
 
     kept, left_out = usable(spec)
-    started = time.monotonic()
     options = TrainerOptions(**spec.trainer)
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.bfloat16)
     tokenizer = AutoTokenizer.from_pretrained(spec.base)
@@ -189,13 +190,14 @@ def _work(spec: AdapterSpec) -> None:
             (Tell(),),
         )
     )
-    loaded = time.monotonic()
+    start_seconds = time.time() - spec.began
     carried = None if spec.start is None else Path(spec.start) / OPTIMIZER
     if carried is not None and carried.is_file():
         trainer.create_optimizer()
         trainer.optimizer.load_state_dict(torch.load(carried, weights_only=True))
         for group in trainer.optimizer.param_groups:
             group["lr"] = group["initial_lr"] = options.learning_rate
+    loaded = time.monotonic()
     trainer.train()
     trained = time.monotonic()
     board.close()
@@ -216,7 +218,7 @@ def _work(spec: AdapterSpec) -> None:
         "left_out": left_out,
         "sampled_tokens": sampled,
         "trained_tokens": round(tokens * options.epochs),
-        "load_seconds": round(loaded - started, 2),
+        "start_seconds": round(start_seconds, 2),
         "train_seconds": round(trained - loaded, 2),
         "tokens_per_second": round(tokens * options.epochs / (trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),

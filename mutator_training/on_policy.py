@@ -233,7 +233,7 @@ def summary(folder: Path, steps: int) -> dict[str, Any]:
         "sampled_tokens",
         "trained_tokens",
         "sampling_seconds",
-        "load_seconds",
+        "start_seconds",
         "train_seconds",
     )
     whole = {name: round(sum(result[name] for result in results), 2) for name in added}

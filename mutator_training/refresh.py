@@ -204,6 +204,6 @@ KEPT = (
     "left_out",
     "trained_tokens",
     "train_seconds",
-    "load_seconds",
+    "start_seconds",
     "peak_memory_mb",
 )
