@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from evolve.errors import BadInput
 from evolve.sandboxes import SandboxKind
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -37,3 +39,17 @@ EvaluatorName = Annotated[str | None, typer.Option(help="Evaluator, where it is 
 ConfigName = Annotated[str | None, typer.Option(help="OpenEvolve config, where it is not config.yaml.")]
 Network = Annotated[bool, typer.Option("--allow-network", help="Let an evaluator and its candidates use the network.")]
 ImportedProblem = Annotated[Path, typer.Option("--problem", help="Problem folder with the evaluator that judged them.")]
+
+
+def pairs(option: str, given: list[str] | None) -> dict[str, Any]:
+    """Return KEY=VALUE pairs as a mapping; values are JSON where they can be, else text."""
+    found: dict[str, Any] = {}
+    for pair in given or []:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise BadInput(f"{option} takes KEY=VALUE, not {pair!r}.")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found

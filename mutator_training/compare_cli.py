@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from evolve import cli, render
-from evolve.arguments import Json
+from evolve import render
+from evolve.arguments import Json, pairs
 from evolve.errors import BadInput, nearest
 from evolve.progress import Display
 
@@ -87,7 +87,7 @@ def compare(
         plan = replace(load(folder), jobs=jobs or load(folder).jobs)
     else:
         plan = replace(_preset(preset, bool(problems)), **given)
-        plan = _with(plan, cli.pairs("--set", setting))
+        plan = _with(plan, pairs("--set", setting))
         plan = replace(plan, problems=_folders(problems or []), train=_folders(train or []))
     if plan.kind == "toy" and (plan.problems or plan.train):
         raise BadInput("The toy has problems of its own; give --preset cpu, gpu or paper for problem folders.")

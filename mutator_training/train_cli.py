@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from evolve import cli, render
-from evolve.arguments import Json, SandboxOption
+from evolve import render
+from evolve.arguments import Json, SandboxOption, pairs
 from evolve.connection import FILE
 from evolve.errors import BadInput, nearest
 from evolve.progress import Display
@@ -91,7 +91,7 @@ def train(
         "learning_rate": learning_rate,
         "beta": beta,
         "micro_batch": micro_batch,
-        "trainer": cli.pairs("--trainer", trainer),
+        "trainer": pairs("--trainer", trainer),
     }
     runs, problems = _sorted(given)
     with Display(err, None) as display:
@@ -99,7 +99,7 @@ def train(
             _only("runs", steps=steps, answers=answers, sampling=sampling, server=server)
             options |= {"epochs": epochs or 1.0, "groups_per_step": groups or 4}
             found = _from_runs(
-                runs, out, options, model, adapter, off_policy, drop_cut, cli.pairs("--lora", lora), seed, display
+                runs, out, options, model, adapter, off_policy, drop_cut, pairs("--lora", lora), seed, display
             )
         else:
             _only("problems", epochs=epochs, groups=groups, adapter=adapter, off_policy=off_policy, drop_cut=drop_cut)
@@ -112,15 +112,15 @@ def train(
                 completions=completions,
                 answers=answers or (3 if estimator in SEVERAL_ANSWERS else 1),
                 trainer=options,
-                lora=cli.pairs("--lora", lora),
+                lora=pairs("--lora", lora),
                 seed=seed,
                 workers=workers,
                 sandbox=sandbox,
             )
             rank = int(wanted.lora.get("r", 16))
-            settings = {"temperature": 1.0, **cli.pairs("--sampling", sampling)}
+            settings = {"temperature": 1.0, **pairs("--sampling", sampling)}
             mutator = MutatorOptions(
-                model=model, way=way, sampling=settings, server=cli.pairs("--server", server), lora_rank=rank
+                model=model, way=way, sampling=settings, server=pairs("--server", server), lora_rank=rank
             )
             found = _on_problems(problems, out, wanted, mutator, display)
     shown: dict[str, Any] = {name: value for name, value in found.items() if name not in ("steps", "options", "runs")}

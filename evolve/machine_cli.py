@@ -1,0 +1,153 @@
+"""What is asked of this machine: check a problem, look for faults, set up, keep a model server warm."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from evolve import problem as problems
+from evolve import render
+from evolve.arguments import (
+    ConfigName,
+    EvaluatorName,
+    Initial,
+    Json,
+    Model,
+    Network,
+    SandboxOption,
+    pairs,
+)
+from evolve.compose import only_process, use
+from evolve.doctor import examine, examine_run
+from evolve.errors import BadInput
+from evolve.evaluated import EvaluatedProblem
+from evolve.models import DEFAULT_MODEL, resolve
+from evolve.problem import Problem, TestedProblem
+from evolve.progress import Display
+from evolve.sandboxes import SandboxKind, Say, engine, grader, set_up
+
+err = Console(stderr=True)
+
+
+def check(
+    problem: Annotated[Path, typer.Argument(help="Problem folder.")],
+    initial: Initial = None,
+    evaluator: EvaluatorName = None,
+    config: ConfigName = None,
+    network: Network = False,
+    sandbox: SandboxOption = "docker",
+    as_json: Json = False,
+) -> None:
+    """Load a problem folder and score its initial program; say what of an OpenEvolve config is honoured and ignored."""
+    loaded = problems.load(problem, initial, evaluator, config)
+    with Display(err, None) as display:
+        found = asyncio.run(_check(loaded, sandbox, network, display.say))
+    render.show(found, as_json, lambda: render.show_check(found))
+    if not found["runs"]:
+        raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
+
+
+async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -> dict[str, Any]:
+    async with grader(problem, kind, 1, "check", say, network) as (opened, isolation):
+        score = await opened.score(problem.initial)
+        hidden = await opened.hidden(problem.initial)
+    found = {
+        "problem": problem.name,
+        "language": problem.language,
+        "runs": score.ran,
+        "fitness": score.fitness,
+        "sandbox": score.level,
+    }
+    if isinstance(problem, TestedProblem):
+        tests = [
+            {"test": test.id, "hidden": is_hidden, "verdict": result.verdict, "score": result.score, "got": result.got,
+             "detail": result.detail}
+            for group, results, is_hidden in ((problem.visible, score.results, False), (problem.hidden, hidden, True))
+            for test, result in zip(group, results, strict=True)
+        ]  # fmt: skip
+        return found | {
+            "objectives": len(problem.objectives),
+            "visible_tests": len(problem.visible),
+            "hidden_tests": len(problem.hidden),
+            "tests": tests,
+        }
+    assert isinstance(problem, EvaluatedProblem) and isolation is not None
+    result = score.results[0]
+    return found | {
+        "verdict": result.verdict,
+        "detail": result.detail,
+        "self_scored": not isolation.separated,
+        "why": isolation.reason,
+        "objectives": sorted(score.values or ()),
+        "metrics": dict(score.metrics),
+        "artifacts": dict(score.artifacts),
+        "honoured": {key: value for key, value in problem.config.given.items() if "key" not in key},
+        "ignored": list(problem.config.ignored),
+    }
+
+
+def doctor(
+    run: Annotated[Path | None, typer.Argument(help="A run whose database is looked at, instead of the machine.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what works on this machine, or whether a run's database is whole, and what to do about the rest."""
+    checks = asyncio.run(examine(engine())) if run is None else examine_run(run)
+    render.show([asdict(one) for one in checks], as_json, lambda: render.show_checks(checks))
+    if not all(one.works for one in checks):
+        raise typer.Exit(3)
+
+
+def setup(model: Model = DEFAULT_MODEL, sandbox: SandboxOption = "docker") -> None:
+    """Install and start what is missing: sandbox (with Docker: engine and image) and model. What is there is left alone."""
+
+    def fetch() -> None:
+        display.say(f"the model is ready ({resolve(model or DEFAULT_MODEL, display.say)})")
+
+    async def both() -> None:
+        await asyncio.gather(asyncio.to_thread(set_up, sandbox, display.say), asyncio.to_thread(fetch))
+
+    with Display(err, None) as display:
+        asyncio.run(both())
+
+
+def stop_engine() -> None:
+    """Stop the Docker engine that `evolve setup` started; others are left alone."""
+    render.say("stopped" if engine().stop() else "no engine of ours is running")
+
+
+def serve(
+    model: Model = DEFAULT_MODEL,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8011,
+    server: Annotated[list[str] | None, typer.Option("--server", help="KEY=VALUE for vLLM's command line.")] = None,
+) -> None:
+    """Keep a model server warm between runs, until Ctrl-C."""
+    from evolve.cache import cache_folder
+    from evolve.server import VllmServer
+
+    async def keep() -> None:
+        name = model or DEFAULT_MODEL
+        path = resolve(name, display.say)
+        log = cache_folder() / "server.log"
+        async with VllmServer(path, Path(name).name, log, port, pairs("--server", server), display.say) as running:
+            display.say(f"use it with --base-url {running.base_url}; end it with Ctrl-C")
+            while True:
+                await asyncio.sleep(5)
+                await running.recover()
+
+    with Display(err, None) as display:
+        asyncio.run(keep())
+
+
+def use_version(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    version: Annotated[str, typer.Argument(help="Name of a version, as `evolve show RUN mutators` has it, or its vN.")],
+) -> None:
+    """Let a run go on with an earlier version of its mutator."""
+    with only_process(run):
+        chosen = use(run, version)
+    render.say(f"{run} goes on with {chosen}: `evolve resume {run}`")
