@@ -181,6 +181,11 @@ def run(
 
     several = problem_folders(problem)
     if several:
+        if train is not None:
+            raise BadInput(
+                "The runs of a suite would each train a mutator of their own. Train one on all the problems with "
+                "`evolve train PROBLEM...`, or search them one by one."
+            )
         if tokens is not None or minutes is not None or replay is not None:
             raise BadInput("A suite shares a --budget of candidates; --tokens, --minutes and --replay are for single runs.")
         place = folder or Path("runs") / f"{problem.resolve().name}-{time.strftime('%Y%m%d-%H%M%S')}"

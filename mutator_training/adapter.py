@@ -7,6 +7,7 @@ atomic rename, so there is never half of one.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import sys
@@ -67,6 +68,7 @@ class AdapterSpec:
         about: added to what `training.json` holds.
         board: folder of TensorBoard files, where versions that come from one another make one line; None is the
             adapter's own.
+        processes: of the training, one per GPU, started by `accelerate launch`.
         began: Unix time at which `train` started the process.
     """
 
@@ -82,6 +84,7 @@ class AdapterSpec:
     keep_optimizer: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
     board: str | None = None
+    processes: int = 1
     began: float = 0.0
 
 
@@ -110,7 +113,7 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     log = out.parent / f"{out.name}.log"
     log.unlink(missing_ok=True)
     try:
-        code = child.run("mutator_training.adapter", [str(place)], log, say, stop)
+        code = child.run("mutator_training.adapter", [str(place)], log, say, stop, processes=spec.processes)
     finally:
         place.unlink()
     if code != 0 or not (out / RESULT).is_file():
@@ -161,14 +164,16 @@ def _work(spec: AdapterSpec) -> None:
 
     out = Path(spec.out)
     unborn = out.parent / f".{out.name}.unborn"
-    shutil.rmtree(unborn, ignore_errors=True)
+    first = os.environ.get("RANK", "0") == "0"
+    if first:
+        shutil.rmtree(unborn, ignore_errors=True)
     before = _steps_before(spec)
-    board = SummaryWriter(spec.board or str(unborn / "tensorboard"))
+    board = SummaryWriter(spec.board or str(unborn / "tensorboard")) if first else None
 
     class Tell(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             del args, control
-            if logs and "rollouts/set_reward" in logs:
+            if board is not None and logs and "rollouts/set_reward" in logs:
                 for name, value in logs.items():
                     if isinstance(value, (int, float)):
                         board.add_scalar(name, value, before + state.global_step)
@@ -200,6 +205,8 @@ def _work(spec: AdapterSpec) -> None:
     loaded = time.monotonic()
     trainer.train()
     trained = time.monotonic()
+    if board is None:
+        return
     board.close()
     trainer.model.save_pretrained(unborn)
     if spec.keep_optimizer:

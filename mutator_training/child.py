@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from evolve.server import has_cuda
+
 QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 SAID = "say "
 """Begins the lines of a child's stdout that its owner passes on."""
@@ -21,6 +23,7 @@ def run(
     say: Callable[[str], None],
     stop: threading.Event | None = None,
     environment: Mapping[str, str] | None = None,
+    processes: int = 1,
 ) -> int:
     """Run `python -m module arguments` to its end and return its exit code.
 
@@ -31,8 +34,14 @@ def run(
         say: told what the child says (`tell`).
         stop: ends the child when it is set.
         environment: added to this process's.
+        processes: that run it together, by `accelerate launch`.
     """
-    command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
+    command = [sys.executable, "-W", "ignore", "-m"]
+    if processes > 1:
+        command += ["accelerate.commands.launch", "--num_processes", str(processes), "--num_machines", "1"]
+        command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+        command += ["-m"] if has_cuda() else ["--cpu", "-m"]
+    command += [module, *arguments]
     with log.open("a") as errors:
         child = subprocess.Popen(
             [sys.executable, "-m", "evolve.warden", *command],

@@ -58,6 +58,7 @@ class OnPolicyOptions:
         seed: of the problems' order and of the runs.
         workers: candidates scored at the same time.
         sandbox: kind of sandbox.
+        processes: of the gradient steps, one per GPU.
     """
 
     steps: int
@@ -70,6 +71,7 @@ class OnPolicyOptions:
     seed: int = 0
     workers: int = 2
     sandbox: SandboxKind = "docker"
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ async def _step(
         seed=options.seed * 100_003 + step,
         keep_optimizer=True,
         board=str(folder / "tensorboard"),
+        processes=options.processes,
         about={"sampling_seconds": round(sampled - started, 2)},
     )
     stop = threading.Event()

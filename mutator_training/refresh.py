@@ -40,6 +40,7 @@ class RefreshOptions:
         learning_rate, beta, epochs, groups_per_step, micro_batch: see `TrainerOptions`.
         trainer: passed through to TRL's GRPOConfig.
         lora: passed through to PEFT's LoraConfig.
+        processes: of the gradient steps, one per GPU.
     """
 
     estimator: str = "vpo"
@@ -53,6 +54,7 @@ class RefreshOptions:
     micro_batch: int = 2
     trainer: Mapping[str, Any] = field(default_factory=dict)
     lora: Mapping[str, Any] = field(default_factory=dict)
+    processes: int = 1
 
     @classmethod
     def checked(cls, given: Mapping[str, Any]) -> RefreshOptions:
@@ -155,6 +157,7 @@ class MutatorRefresher:
             seed=after,
             keep_optimizer=True,
             board=str(context.folder / "tensorboard"),
+            processes=options.processes,
         )
         context.say(f"training {folder.name} with {options.estimator} on the prompts after {after}")
         stop = threading.Event()

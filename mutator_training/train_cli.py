@@ -71,6 +71,9 @@ def train(
     ] = False,
     trainer: Annotated[list[str] | None, typer.Option("--trainer", help="KEY=VALUE for TRL's GRPOConfig.")] = None,
     lora: Annotated[list[str] | None, typer.Option("--lora", help="KEY=VALUE for PEFT's LoraConfig.")] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes of the gradient steps, one per GPU, by `accelerate launch`.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     as_json: Json = False,
 ) -> None:
@@ -98,9 +101,9 @@ def train(
         if runs:
             _only("runs", steps=steps, answers=answers, sampling=sampling, server=server)
             options |= {"epochs": epochs or 1.0, "groups_per_step": groups or 4}
-            found = _from_runs(
-                runs, out, options, model, adapter, off_policy, drop_cut, pairs("--lora", lora), seed, display
-            )
+            common = {"lora": pairs("--lora", lora), "seed": seed, "processes": processes}
+            selection = {"keep_cut": not drop_cut} | ({"mutator": None} if off_policy else {})
+            found = _from_runs(runs, out, model, adapter, {"trainer": options, "selection": selection, **common}, display)
         else:
             _only("problems", epochs=epochs, groups=groups, adapter=adapter, off_policy=off_policy, drop_cut=drop_cut)
             from evolve.serving import MutatorOptions
@@ -116,6 +119,7 @@ def train(
                 seed=seed,
                 workers=workers,
                 sandbox=sandbox,
+                processes=processes,
             )
             rank = int(wanted.lora.get("r", 16))
             settings = {"temperature": 1.0, **pairs("--sampling", sampling)}
@@ -162,17 +166,9 @@ def _only(kind: str, **options: Any) -> None:
 
 
 def _from_runs(
-    runs: Sequence[Path],
-    out: Path,
-    options: dict[str, Any],
-    model: str | None,
-    adapter: Path | None,
-    off_policy: bool,
-    drop_cut: bool,
-    lora: dict[str, Any],
-    seed: int,
-    display: Display,
+    runs: Sequence[Path], out: Path, model: str | None, adapter: Path | None, given: dict[str, Any], display: Display
 ) -> dict[str, Any]:
+    """Train on runs; without a word about it, on what their last mutator sampled."""
     from evolve.models import resolve
     from mutator_training.adapter import AdapterSpec
     from mutator_training.adapter import train as work
@@ -186,10 +182,7 @@ def _from_runs(
         base_name=name,
         out=str(out),
         start=None if adapter is None else str(adapter),
-        trainer=options,
-        selection={"mutator": None if off_policy else served, "keep_cut": not drop_cut},
-        lora=lora,
-        seed=seed,
+        **{**given, "selection": {"mutator": served, **given["selection"]}},
     )
     return work(spec, display.say)
 

@@ -9,11 +9,13 @@ What differs from plain TRL (1.16), each shown by a test:
    them but sets the ratio to 1.
 4. Tokens that the client wrote (frames of the scaffold) are masked out of the loss.
 
-The draws of everything depend on (seed, step) alone, so a resumed training is identical.
+The draws of everything depend on (seed, step) alone, so a resumed training is identical. With several processes
+(`accelerate launch`) each has whole groups, so advantages need nothing from the others.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,8 +113,10 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
             "distinct_answers": sum(one.distinct for one in found) / max(1, answers),
             "answers": float(answers),
         }
-        for name, value in figures.items():
-            self._metrics["train"][f"rollouts/{name}"].append(value)
+        everywhere = self.accelerator.gather(torch.tensor([list(figures.values())], device=self.accelerator.device))
+        for name, values in zip(figures, everywhere.T, strict=True):
+            value = values.sum() if name == "answers" else values.mean()
+            self._metrics["train"][f"rollouts/{name}"].append(float(value))
 
 
 def _rollouts(prompts: list[Any], trainer: RolloutTrainer) -> dict[str, Any]:
@@ -171,7 +175,8 @@ def build(job: Job) -> RolloutTrainer:
         TypeError: `options.trainer` holds a key that GRPOConfig doesn't know.
     """
     options = job.options
-    groups = max(1, min(options.groups_per_step, job.rows))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    groups = max(1, min(options.groups_per_step, job.rows) // processes)  # of a process, so that they stay whole
     batch = groups * job.group_size
     micro = max(1, min(options.micro_batch, batch))
     while batch % micro:

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from evolve.cache import cache_folder
 from evolve.errors import BadInput
@@ -100,6 +101,24 @@ def test_it_is_trained_on_what_it_sampled_and_appears_whole(tiny, run, tmp_path)
     again = evolve("train", run, "--out", out)
     assert again.returncode == 2
     assert "never overwritten" in " ".join(again.stderr.split())
+
+
+def test_two_processes_make_the_same_step_as_one(tiny, run, tmp_path):
+    """Each takes whole groups; what they log is of all of them."""
+    weights, steps = [], []
+    for processes in (1, 2):
+        out = tmp_path / f"of{processes}"
+        given = ["--groups", 2, "--micro-batch", 4, "--processes", processes, "--learning-rate", "1e-3"]
+        done = evolve("train", run, "--adapter", tiny / "v1", "--out", out, *given, "--json")
+        assert done.returncode == 0, done.stderr
+        steps.append(json.loads(done.stdout)["steps"][0])
+        weights.append(load_file(out / "adapter_model.safetensors"))
+    assert steps[0]["rollouts/set_reward"] == pytest.approx(steps[1]["rollouts/set_reward"], abs=1e-6)
+    assert steps[0]["rollouts/answers"] == steps[1]["rollouts/answers"] == 8
+    start = load_file(tiny / "v1" / "adapter_model.safetensors")
+    moved = [(weights[0][name].float() - start[name].float()).abs().mean() for name in start]
+    apart = [(weights[0][name].float() - weights[1][name].float()).abs().mean() for name in start]
+    assert sum(apart) < 0.2 * sum(moved), (sum(apart), sum(moved))
 
 
 def test_a_training_that_fails_says_why_and_leaves_no_adapter(tiny, run, tmp_path):
