@@ -121,8 +121,9 @@ async def ours(folder: Path, url: str, marks: list[int]) -> dict[str, Any]:
     from evolve import problem as problems
     from evolve.database import Database
     from evolve.grading import TestGrader
-    from evolve.loop import Options, Search
+    from evolve.loop import Search
     from evolve.mutator import OpenAIMutator
+    from evolve.options import Options
     from evolve.prompt import TestPrompter
     from evolve.scoring import Scorer
     from sandbox.inprocess import InProcessSandbox
@@ -172,7 +173,8 @@ async def resumed(folder: Path) -> dict[str, Any]:
     from evolve import problem as problems
     from evolve.database import Database
     from evolve.grading import TestGrader
-    from evolve.loop import Options, Search
+    from evolve.loop import Search
+    from evolve.options import Options
     from evolve.prompt import TestPrompter
     from evolve.scoring import Scorer
     from sandbox.inprocess import InProcessSandbox

@@ -21,10 +21,11 @@ from evolve.completion import Mutator
 from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
-from evolve.loop import Options, Progress, Reason, Result, Search
+from evolve.loop import Search
 from evolve.metrics_prompt import MetricsPrompter
 from evolve.models import DEFAULT_MODEL
 from evolve.mutator import OpenAIMutator
+from evolve.options import Options, Progress, Reason, Result
 from evolve.problem import Problem
 from evolve.prompt import Prompter, TestPrompter
 from evolve.refresher import TRAINING, Context, Refresher

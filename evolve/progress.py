@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from evolve.loop import Progress
+from evolve.options import Progress
 
 LINE_SECONDS = 10.0
 

@@ -32,7 +32,7 @@ from evolve.compose import BASELINE, RunOptions, new_folder, resume, start
 from evolve.connection import FILE
 from evolve.errors import BadInput, nearest
 from evolve.evaluated import EvaluatedProblem
-from evolve.loop import Reason, Result
+from evolve.options import Reason, Result
 from evolve.problem import Problem
 from evolve.progress import Display
 from evolve.report import Report, baseline_summary

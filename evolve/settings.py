@@ -12,7 +12,7 @@ from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.foreign import ForeignConfig
-from evolve.loop import Options
+from evolve.options import Options
 from evolve.population import Shape
 from evolve.problem import Problem
 from evolve.selection import Ratios

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from evolve.compose import Observe, RunOptions, begin, changed, go_on, session
 from evolve.connection import FILE
 from evolve.errors import BadInput
-from evolve.loop import Reason, Result
+from evolve.options import Reason, Result
 from evolve.problem import Problem
 from evolve.report import Report
 from evolve.sandboxes import Say

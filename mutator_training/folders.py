@@ -19,9 +19,9 @@ from evolve.compose import RunOptions, Session, begin, go_on, session
 from evolve.connection import FILE
 from evolve.database import Database
 from evolve.errors import BadInput
-from evolve.loop import Options
 from evolve.models import DEFAULT_MODEL
 from evolve.mutator import Way
+from evolve.options import Options
 from evolve.report import Report
 from evolve.sandboxes import SandboxKind, grader
 from evolve.serving import MutatorOptions, adapter_name

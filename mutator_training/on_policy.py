@@ -28,8 +28,8 @@ from evolve import problem as problems
 from evolve.compose import RunOptions, Session, begin, changed, go_on, only_process
 from evolve.connection import FILE
 from evolve.errors import BadInput, EvolveError
-from evolve.loop import Options, Reason
 from evolve.models import DEFAULT_MODEL
+from evolve.options import Options, Reason
 from evolve.problem import Problem
 from evolve.report import Report
 from evolve.sandboxes import SandboxKind

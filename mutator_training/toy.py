@@ -22,7 +22,8 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from evolve.completion import Completion, Format, Message
 from evolve.database import Database
-from evolve.loop import Options, Search
+from evolve.loop import Search
+from evolve.options import Options
 from evolve.prompt import View
 from evolve.score import Score
 from evolve.scoring import Scorer

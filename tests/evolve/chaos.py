@@ -14,7 +14,8 @@ import numpy as np
 from evolve import problem as problems
 from evolve.database import Database
 from evolve.grading import TestGrader
-from evolve.loop import Options, Search
+from evolve.loop import Search
+from evolve.options import Options
 from evolve.population import Shape
 from evolve.prompt import TestPrompter
 from evolve.scoring import Scorer

@@ -14,7 +14,8 @@ from evolve.database import Database
 from evolve.doctor import examine_run
 from evolve.errors import BadInput, MutatorError
 from evolve.grading import TestGrader
-from evolve.loop import Options, Reason, Search
+from evolve.loop import Search
+from evolve.options import Options, Reason
 from evolve.population import Shape
 from evolve.prompt import TestPrompter
 from evolve.replay import ReplayMutator

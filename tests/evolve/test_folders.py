@@ -14,8 +14,9 @@ from evolve import problem as problems
 from evolve.database import Database
 from evolve.errors import BadInput, ProblemError
 from evolve.grading import EvaluatorGrader
-from evolve.loop import Reason, Search
+from evolve.loop import Search
 from evolve.metrics_prompt import MetricsPrompter
+from evolve.options import Reason
 from evolve.report import Report
 from evolve.scoring import Scorer
 from evolve.scripted import ScriptedMutator

@@ -13,7 +13,8 @@ from evolve import problem as problems
 from evolve.database import Database
 from evolve.errors import BadInput, ContextOverflow, DatabaseError, MutatorError
 from evolve.grading import TestGrader
-from evolve.loop import Options, Reason, Search
+from evolve.loop import Search
+from evolve.options import Options, Reason
 from evolve.prompt import TestPrompter
 from evolve.report import Report
 from evolve.scoring import Scorer

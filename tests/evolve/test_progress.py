@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from evolve.history import Totals
-from evolve.loop import Progress
+from evolve.options import Progress
 from evolve.progress import Display
 
 

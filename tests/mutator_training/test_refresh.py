@@ -14,7 +14,8 @@ from evolve.completion import Completion
 from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.grading import TestGrader
-from evolve.loop import Options, Search
+from evolve.loop import Search
+from evolve.options import Options
 from evolve.prompt import TestPrompter
 from evolve.refresher import Context
 from evolve.report import Report
