@@ -71,15 +71,13 @@ class Gate:
         self._context = context
         self._prompts = prompts
 
-    async def judge(self, new: str, old: str, prompt: int) -> Verdict:
+    async def judge(self, new: str, prompt: int) -> Verdict:
         """Let the new version answer recent prompts, and compare; afterwards the new one is in use.
 
         Args:
             new: its served name.
-            old: that of the version which sampled the recent prompts.
             prompt: the most recent one.
         """
-        del old
         context = self._context
         started = time.monotonic()
         rules = Rules(context.problem.language, context.problem.entry)

@@ -172,9 +172,8 @@ class MutatorRefresher:
         """Let the gate decide, and switch or stay."""
         context, database = self._context, self._context.database
         old = context.mutator.name
-        verdict = await self._gate.judge(name, old, prompt) if self._options.gate else Verdict(True)
+        verdict = await self._gate.judge(name, prompt) if self._options.gate else Verdict(True)
         figures |= {"accepted": verdict.accepted, "gate": asdict(verdict)}
-        figures["accepted"] = verdict.accepted
         if not verdict.accepted:
             context.mutator.use(old)
             database.set_mutator_state(name, "rejected")
