@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -16,6 +17,7 @@ from mutator_training.results import results
 
 REPORT = "report.json"
 PAGE = "report.html"
+PLOTS = "plots"
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 2em auto; padding: 0 1em; }
 h1, h2 { line-height: 1.2; } figure { margin: 1.5em 0; } img { max-width: 100%; height: auto; }
@@ -27,10 +29,14 @@ tr:nth-child(even) { background: #f4f4f4; } th { border-bottom: 1px solid #999; 
 
 
 def write_report(evidence: Evidence, folder: Path) -> dict[str, Any]:
-    """Write `report.json` and `report.html` into a folder and return the figures."""
+    """Write `report.json`, `report.html` and its images as `plots/NAME.png` into a folder and return the figures."""
     found = results(evidence)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in ((REPORT, json.dumps(found, indent=1)), (PAGE, page(found, plots(found, evidence)))):
+    images = plots(found, evidence)
+    (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+    for image in images:
+        name = re.sub(r"[^a-z0-9]+", "-", image.title.lower()).strip("-")
+        (folder / PLOTS / f"{name}.png").write_bytes(image.png)
+    for name, text in ((REPORT, json.dumps(found, indent=1)), (PAGE, page(found, images))):
         unborn = folder / f".{name}"
         unborn.write_text(text)
         unborn.rename(folder / name)
