@@ -94,6 +94,10 @@ def compare(
     if plan.kind == "programs" and not (plan.problems and plan.train):
         raise BadInput("Expected held-out PROBLEMS and --train PROBLEMS, disjoint from them; only --preset toy has its own.")
     assert isinstance(plan, Plan) and plan.parsed
+    if plan.kind == "programs":
+        from mutator_training.folders import check_folders
+
+        check_folders(plan)
     store(folder, plan)
     from mutator_training.comparison import run as work
 

@@ -77,6 +77,22 @@ class FolderOptions:
         return cls(**given)
 
 
+def check_folders(plan: Plan) -> None:
+    """Check that a plan's problems can be compared on.
+
+    Raises:
+        BadInput: a folder is broken, has an evaluator instead of tests, or is on both sides; or a setting is unknown.
+    """
+    FolderOptions.checked(plan.options)
+    for side in (plan.problems, plan.train):
+        for place in places([Path(path) for path in side], Path()):
+            if not isinstance(place.problem, TestedProblem):
+                raise BadInput(f"{place.problem.path} has an evaluator; comparisons are on problems with tests.")
+    both = {Path(path).resolve() for path in plan.problems} & {Path(path).resolve() for path in plan.train}
+    if both:
+        raise BadInput(f"{sorted(both)[0]} is both held out and trained on.")
+
+
 class FolderLab:
     """See `Lab`. One model server serves all cells of a process.
 
@@ -102,14 +118,7 @@ class FolderLab:
         return [path.name for path in self._held_out]
 
     def prepare(self) -> dict[str, Any]:
-        """See `Lab.prepare`: check that the problems can be compared on."""
-        for kind in (self._plan.problems, self._plan.train):
-            for place in places([Path(path) for path in kind], self._folder):
-                if not isinstance(place.problem, TestedProblem):
-                    raise BadInput(f"{place.problem.path} has an evaluator; comparisons are on problems with tests.")
-        both = {path.resolve() for path in self._held_out} & {Path(path).resolve() for path in self._plan.train}
-        if both:
-            raise BadInput(f"{sorted(both)[0]} is both held out and trained on.")
+        """See `Lab.prepare`: the base is served as it is."""
         return {}
 
     def close(self) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mutator_training.samples import Samples
+from tests.conftest import ROOT
 from tests.evolve.conftest import EVOLVE
-from tests.evolve.test_real import evolve
+from tests.evolve.test_real import evolve, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -152,3 +154,33 @@ def test_runs_that_exist_are_compared(comparison, tmp_path):
     wrong = evolve("compare", *runs[:3], "--out", tmp_path / "wrong")
     assert wrong.returncode == 2
     assert "every arm needs the same problems" in " ".join(wrong.stderr.split())
+
+
+def test_problem_folders_with_a_served_model(tiny, docker_url, image, tmp_path):
+    """The same through the real server, sandbox and training, on a random model that solves nothing."""
+    folder = tmp_path / "folders"
+    sizes = ["--train-steps", 1, "--prompts", 1, "--group", 4, "-m", 2, "--samples", 4, "--search-budget", 4, "--hardest", 1]
+    given = ["--arms", "base,vpo", "--seeds", 1, *sizes, "--set", f"model={tiny / 'tiny'}", "--set", "max_tokens=32"]
+    done = evolve(
+        "compare", ROOT / "problems/csv_line", "--train", ROOT / "problems/calculator", "--preset", "cpu", *given,
+        "--out", folder, "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["claims"] == []
+    assert report["arms"]["vpo"]["cost"]["train"]["answers"]["mean"] > 0
+    assert report["arms"]["vpo"]["cost"]["train"]["trained_tokens"]["mean"] > 500
+    assert [one["sample"]["completions"]["mean"] for one in (arm["cost"] for arm in report["arms"].values())] == [4, 2]
+    assert report["search"]["problems"] == ["csv_line"]
+    samples = Samples.load(folder / "cells" / "vpo-s0" / "samples.npz")
+    assert samples.keys.shape == (1, 2, 2)
+    assert samples.hidden.shape[-1] > 0
+    names = {
+        arm: rows(folder / "cells" / f"{arm}-s0" / "samples/runs/csv_line", "select name from mutator")
+        for arm in ("base", "vpo")
+    }
+    assert names["base"] == [("tiny",)]
+    assert names["vpo"][0][0].startswith("policy-")
+    both = evolve("compare", ROOT / "problems/csv_line", "--train", ROOT / "problems/csv_line", "--out", tmp_path / "no")
+    assert both.returncode == 2
+    assert "both held out and trained on" in " ".join(both.stderr.split())
