@@ -322,14 +322,10 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
 
 def _record_version(database: Database, name: str, adapter: Path, model: str) -> None:
     """Record an adapter that the run did not train itself, and that it is the one in use from now on."""
-    rows = database.mutators()
-    if name in {row.name for row in rows}:
+    if name in {row.name for row in database.mutators()}:
         return
-    for row in rows:
-        if row.state == "serving":
-            database.set_mutator_state(row.name, "retired")
     database.record_adapter(name, model, str(adapter))
-    database.set_mutator_state(name, "serving")
+    database.serve_mutator(name, "mutator-use", name=name)
 
 
 async def _refresher(
@@ -374,11 +370,7 @@ def use(folder: Path, version: str) -> str:
         matching = [row for row in rows if row.name == version or (row.adapter and Path(row.adapter).name == version)]
         if not matching:
             raise BadInput(f"{folder} has no version {version!r}. Known: {', '.join(row.name for row in rows) or 'none'}.")
-        for row in rows:
-            if row.state == "serving":
-                database.set_mutator_state(row.name, "retired")
-        database.set_mutator_state(matching[0].name, "serving")
-        database.record_event("mutator-use", name=matching[0].name)
+        database.serve_mutator(matching[0].name, "mutator-use", name=matching[0].name)
         return str(matching[0].name)
     finally:
         database.close()

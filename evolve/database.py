@@ -241,6 +241,14 @@ class Database:
         with self._write() as connection:
             connection.execute(update(s.mutator).where(s.mutator.c.name == name).values(state=state))
 
+    def serve_mutator(self, name: str, event: str, /, **data: Any) -> None:
+        """Record in one transaction that a version serves and no other one does, and the event that tells why."""
+        table = s.mutator
+        with self._write() as connection:
+            connection.execute(update(table).where(table.c.state == "serving").values(state="retired"))
+            connection.execute(update(table).where(table.c.name == name).values(state="serving"))
+            connection.execute(INSERT[s.event], {"created": time.time(), "kind": event, "data": data})
+
     def ended_in_a_row(self, kind: str, count: int) -> bool:
         """Return whether the last `count` events of this kind say that nothing was accepted."""
         query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(count)

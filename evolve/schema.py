@@ -160,7 +160,7 @@ event = Table(
         String(20),
         nullable=False,
         doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, refresh (at which prompt), "
-        "refreshed (what came of it), fault or end",
+        "refreshed (what came of it), mutator-use (which version from now on), fault or end",
     ),
     Column("data", JSON, nullable=False),
 )

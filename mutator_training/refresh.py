@@ -117,7 +117,8 @@ class MutatorRefresher:
     async def refresh(self, prompt: int) -> None:
         """See `Refresher.refresh`."""
         context, database = self._context, self._context.database
-        if database.ended_in_a_row("refreshed", FAILURES):
+        done = database.last_event("refreshed")
+        if database.ended_in_a_row("refreshed", FAILURES) or (done is not None and done["prompt"] == prompt):
             return
         last = database.last_event("refresh")
         number = 1 + sum(row.adapter is not None for row in database.mutators())
@@ -137,8 +138,7 @@ class MutatorRefresher:
             database.set_mutator_state(name, "rejected")
             self._record(figures, started)
             return
-        await self._decide(name, prompt, figures)
-        self._record(figures, started)
+        await self._decide(name, prompt, figures, started)
 
     async def _train(self, folder: Path, after: int) -> dict[str, Any]:
         """Train in a child process; on the CPU the server gives its cores meanwhile."""
@@ -168,7 +168,7 @@ class MutatorRefresher:
             stop.set()  # the process ends when this one is cancelled
             context.server.go_on()
 
-    async def _decide(self, name: str, prompt: int, figures: dict[str, Any]) -> None:
+    async def _decide(self, name: str, prompt: int, figures: dict[str, Any], started: float) -> None:
         """Let the gate decide, and switch or stay."""
         context, database = self._context, self._context.database
         old = context.mutator.name
@@ -177,19 +177,22 @@ class MutatorRefresher:
         if not verdict.accepted:
             context.mutator.use(old)
             database.set_mutator_state(name, "rejected")
-            (self._adapters / figures["version"] / OPTIMIZER).unlink(missing_ok=True)
-            await context.server.unload_adapter(name)
             context.say(f"{figures['version']} is rejected: {verdict.text}")
+            self._record(figures, started)
+            await self._drop(name)
             return
-        served = {row.name: row for row in database.mutators()}
-        database.set_mutator_state(name, "serving")
-        if old in served:
-            database.set_mutator_state(old, "retired")
+        figures["seconds"] = round(time.monotonic() - started, 2)
+        database.serve_mutator(name, "refreshed", **figures)
         context.mutator.use(name)
-        if old in served and served[old].adapter:
-            (self._place(served[old].adapter) / OPTIMIZER).unlink(missing_ok=True)
-            await context.server.unload_adapter(old)
+        await self._drop(old)
         context.say(f"{figures['version']} is served: {verdict.text}")
+
+    async def _drop(self, name: str) -> None:
+        """Serve a version of this run no longer, and forget the state of its optimizer."""
+        row = next((row for row in self._context.database.mutators() if row.name == name), None)
+        if row is not None and row.adapter:
+            (self._adapters / Path(row.adapter).name / OPTIMIZER).unlink(missing_ok=True)
+            await self._context.server.unload_adapter(name)
 
     def _record(self, figures: dict[str, Any], started: float) -> None:
         figures["seconds"] = round(time.monotonic() - started, 2)
