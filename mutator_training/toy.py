@@ -20,27 +20,21 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, TrainerCallback
 
-from evolve.completion import Completion, Format, Message
 from evolve.database import Database
 from evolve.loop import Search
 from evolve.options import Options
-from evolve.prompt import View
-from evolve.score import Score
 from evolve.scoring import Scorer
 from mutator_training import tiny
 from mutator_training.lab import Cell, Say
 from mutator_training.metrics import best_at_k
-from mutator_training.operators import LENGTH, MODULUS, NAMES, VISIBLE, OperatorTask, split
+from mutator_training.operator_search import OperatorGrader, OperatorProblem, OperatorPrompter, TinyMutator
+from mutator_training.operators import MODULUS, VISIBLE, OperatorTask, split
 from mutator_training.plan import Plan
 from mutator_training.rollouts import Group, Rollout
 from mutator_training.samples import MISSING, Samples
 from mutator_training.trace import trace
 from mutator_training.trainer import Job, RolloutTrainer, TrainerOptions, build
-from sandbox.base import Verdict
-from sandbox.judge import TestResult
 
-LEVEL = "in-process"
-INITIAL = (0, 0, 0, 0)
 AT_ONCE = 2048
 """Completions that are sampled in one batch."""
 
@@ -365,125 +359,3 @@ def _write(path: Path, row: Mapping[str, Any]) -> None:
 
 def _memory() -> int:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-
-
-class OperatorProblem:
-    """An operator task as the search sees it.
-
-    Args:
-        task: the wanted output.
-    """
-
-    def __init__(self, task: OperatorTask):
-        self.path = Path("operators")
-        self.name = task.name
-        self.language = "text"
-        self.initial = _text(INITIAL)
-        self.entry: str | None = None
-        self.dimensions = [(f"x={value}", "test") for value in range(VISIBLE)]
-        self.digest = "-".join(map(str, task.wanted))
-
-    def scales(self, names: Sequence[str]) -> dict[int, tuple[float, float]]:
-        """See `Problem.scales`."""
-        del names
-        return {}
-
-
-class OperatorGrader:
-    """Checks programs of operators in this process: they are table look-ups, not code.
-
-    Args:
-        task: the wanted output.
-    """
-
-    level = LEVEL
-
-    def __init__(self, task: OperatorTask):
-        self._task = task
-
-    async def score(self, source: str) -> Score:
-        """See `Grader.score`."""
-        scores = self._scores(source)[:VISIBLE]
-        results = tuple(_result(score) for score in scores)
-        return Score(results, scores, True, LEVEL, float(scores.mean()), bool(scores.all()))
-
-    async def hidden(self, source: str) -> tuple[TestResult, ...]:
-        """See `Grader.hidden`."""
-        return tuple(_result(score) for score in self._scores(source)[VISIBLE:])
-
-    def _scores(self, source: str) -> Any:
-        words = source.split()
-        return self._task.scores([NAMES.index(word) for word in words if word in NAMES] if len(words) == LENGTH else [])
-
-
-def _result(score: float) -> TestResult:
-    return TestResult(Verdict.PASS if score else Verdict.WRONG, float(score))
-
-
-def _text(program: Sequence[int]) -> str:
-    return " ".join(NAMES[operation] for operation in program) + "\n"
-
-
-class OperatorPrompter:
-    """Hands a task and the parent to the tiny mutator.
-
-    Args:
-        task: the wanted output.
-    """
-
-    def __init__(self, task: OperatorTask):
-        self._task = task
-
-    def build(self, view: View) -> list[Message]:
-        """See `Prompter.build`."""
-        content = {"wanted": self._task.wanted, "parent": view.parent.source.split()}
-        return [{"role": "user", "content": json.dumps(content)}]
-
-
-class TinyMutator:
-    """A `Mutator` on a model in this process: it keeps the first 0 to 3 operations of the parent and samples on from there.
-
-    Args:
-        model: the policy.
-        name: of the arm.
-        temperature: of the sampling.
-    """
-
-    format: Format = "plain"
-
-    def __init__(self, model: PreTrainedModel, name: str, temperature: float):
-        self.name = name
-        self._model = model
-        self._temperature = temperature
-
-    async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
-        """See `Mutator.sample`."""
-        started = time.monotonic()
-        content = json.loads(messages[-1]["content"])
-        task = OperatorTask("", tuple(content["wanted"]))
-        kept = int(np.random.default_rng(seed).integers(LENGTH))
-        prefix = [tiny.OPERATION + NAMES.index(word) for word in content["parent"][:kept]]
-        prompts = np.repeat([[*tiny.prompt(task, m), *prefix]], len(positions), axis=0)
-        generator = torch.Generator().manual_seed(seed)
-        ids, _ = tiny.sample(self._model, prompts, tiny.longest(m) - kept, generator, self._temperature)
-        found = []
-        for row in ids:
-            programs = tiny.parse([*prefix, *row.tolist()], m)
-            text = "\n".join(f"```text\n{_text(program)}```" for program in programs)
-            tokens = int((row != tiny.PAD).sum())
-            seconds = time.monotonic() - started
-            found.append(
-                Completion(
-                    text=text,
-                    format=self.format,
-                    wanted=m,
-                    finish_reason="stop" if tiny.EOS in row else "length",
-                    prompt_tokens=prompts.shape[1],
-                    completion_tokens=tokens,
-                    seconds=seconds,
-                    temperature=self._temperature,
-                    mutator=self.name,
-                    seed=seed,
-                )
-            )
-        return found
