@@ -155,7 +155,7 @@ def difference(first: Array, second: Array, rng_seed: int = 0, draws: int = DRAW
     per_problem = found.mean(axis=0)
     better, worse = int((per_problem > ROUND).sum()), int((per_problem < -ROUND).sum())
     sign = float(stats.binomtest(better, better + worse).pvalue) if better + worse else 1.0
-    claimed = seeds > 1 and (low > ROUND or high < -ROUND)
+    claimed = bool(seeds > 1 and (low > ROUND or high < -ROUND))
     return Difference(mean, float(low), float(high), seeds, problems, better, worse, sign, claimed)
 
 

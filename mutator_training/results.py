@@ -138,7 +138,11 @@ def _ends(searches: Sequence[Mapping[str, Any]], name: str) -> Array:
 
 
 def _said(one: Difference) -> dict[str, Any]:
-    return {name: round(value, 5) if isinstance(value, float) else value for name, value in asdict(one).items()}
+    """Return a difference for the report; its p-value keeps its digits, which may be after many zeros."""
+    whole = asdict(one)
+    return {
+        name: round(value, 5) if isinstance(value, float) and name != "sign_p" else value for name, value in whole.items()
+    }
 
 
 def claims(differences: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,5 +1,7 @@
 """The reviewer's tests: swapped labels flip every claim, equal arms carry none, and a crossing is called one."""
 
+import json
+
 import numpy as np
 
 from mutator_training.evidence import Evidence
@@ -48,6 +50,7 @@ def test_a_crossing_is_found_and_called_one():
     assert any("broad is ahead of sharp in pass@32 on visible tests" in claim for claim in found["claims"])
     assert any("broad is ahead of sharp in solved in search" in claim for claim in found["claims"])
     later = results(evidence({"sharp": ([0.9] * 16 + [0.0] * 8, 0.5), "broad": ([0.25] * 24, 0.5)}))
+    assert json.loads(json.dumps(later)) == later
     assert later["crossings"]
     assert later["crossings"][0].startswith("sharp is ahead of broad in pass@1, broad is ahead of sharp in pass@32")
 
