@@ -7,7 +7,8 @@ What differs from plain TRL (1.16), each shown by a test:
    from what a reward function returns, so they are put into the batch after it.
 3. Ratio and clipping are against the stored log-probabilities of the behaviour policy. Without a vLLM of its own TRL keeps
    them but sets the ratio to 1.
-4. Tokens that the client wrote (frames of the scaffold) are masked out of the loss.
+4. The KL divergence is to the base model also when an adapter is trained further, where TRL takes it to a copy of that.
+5. Tokens that the client wrote (frames of the scaffold) are masked out of the loss.
 
 The draws of everything depend on (seed, step) alone, so a resumed training is identical. With several processes
 (`accelerate launch`) each has whole groups, so advantages need nothing from the others.
@@ -78,6 +79,8 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         self._estimator = ESTIMATORS[options.estimator]
         self._batch: list[tuple[Any, Any]] = []
         super().__init__(reward_funcs=_reward, rollout_func=_rollouts, **kwargs)
+        if "ref" in getattr(self.model, "peft_config", {}):
+            self.model.delete_adapter("ref")  # then the reference is the model without adapters
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Take the groups of this step, let TRL make its batch of them, and put our advantages and ratios in."""

@@ -67,9 +67,11 @@ def test_it_is_trained_on_what_it_sampled_and_appears_whole(tiny, run, tmp_path)
     assert (found["groups"], found["group_size"], found["completions"]) == (2, 4, 8)
     assert found["options"]["temperature"] == 1.0
     assert len(found["steps"]) == 1
+    assert found["steps"][0]["kl"] > 0.01  # to the base, not to the adapter that it starts from
     assert {"README.md", "adapter_config.json", "adapter_model.safetensors", "training.json"} <= {
         p.name for p in out.iterdir()
     }
+    assert not (out / "ref").exists()
     assert not [path for path in tmp_path.iterdir() if "unborn" in path.name or "spec" in path.name]
     assert "trained with `vpo`" in (out / "README.md").read_text()
     again = evolve("train", run, "--out", out)
@@ -79,11 +81,20 @@ def test_it_is_trained_on_what_it_sampled_and_appears_whole(tiny, run, tmp_path)
 
 def test_two_processes_make_the_same_step_as_one(tiny, run, tmp_path):
     """Each takes whole groups; what they log is of all of them."""
+    rewarded = tmp_path / "run"
+    shutil.copytree(run, rewarded)
+    connection = sqlite3.connect(rewarded / "run.sqlite")
+    (k,) = connection.execute("select count(*) from objective").fetchone()
+    for (program,) in connection.execute("select id from program where completion_id is not null").fetchall():
+        scores = json.dumps([float((program + place) % 3 == 0) for place in range(k)] if program % 2 else [0.0] * k)
+        connection.execute("update program set status = 'scored', scores = ? where id = ?", (scores, program))
+    connection.commit()
+    connection.close()
     weights, steps = [], []
     for processes in (1, 2):
         out = tmp_path / f"of{processes}"
         given = ["--groups", 2, "--micro-batch", 4, "--processes", processes, "--learning-rate", "1e-3"]
-        done = evolve("train", run, "--adapter", tiny / "v1", "--out", out, *given, "--json")
+        done = evolve("train", rewarded, "--adapter", tiny / "v1", "--out", out, *given, "--json")
         assert done.returncode == 0, done.stderr
         steps.append(json.loads(done.stdout)["steps"][0])
         weights.append(load_file(out / "adapter_model.safetensors"))
@@ -92,6 +103,7 @@ def test_two_processes_make_the_same_step_as_one(tiny, run, tmp_path):
     start = load_file(tiny / "v1" / "adapter_model.safetensors")
     moved = [(weights[0][name].float() - start[name].float()).abs().mean() for name in start]
     apart = [(weights[0][name].float() - weights[1][name].float()).abs().mean() for name in start]
+    assert sum(moved) > 0
     assert sum(apart) < 0.2 * sum(moved), (sum(apart), sum(moved))
 
 
