@@ -169,7 +169,7 @@ def killed_when(condition, *arguments):
     while not condition():
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
-        time.sleep(0.002)
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stderr.close()
