@@ -258,5 +258,8 @@ def test_training_on_problems_goes_on_after_kill_9(tiny, docker_url, image, tmp_
     from transformers import AutoModelForCausalLM
 
     base = AutoModelForCausalLM.from_pretrained(tiny / "tiny", dtype=torch.float32)
-    before = base(ids).logits
-    assert not torch.equal(before, PeftModel.from_pretrained(base, out)(ids).logits)
+    with torch.no_grad():
+        before = base(ids).logits
+        after = PeftModel.from_pretrained(base, out)(ids).logits
+    assert {row["rollouts/tied_groups"] for row in found["steps"]} == {1.0}  # a random model writes no program
+    assert torch.equal(before, after)  # and groups without signal move nothing
