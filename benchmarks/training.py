@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -179,7 +180,8 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.simplefilter("ignore")
-    result: dict[str, Any] = {"cores": os.cpu_count(), "trainer": measure(given.model, given.rounds)}
+    with contextlib.redirect_stdout(sys.stderr):  # the trainers print what they log
+        result: dict[str, Any] = {"cores": os.cpu_count(), "trainer": measure(given.model, given.rounds)}
     with tempfile.TemporaryDirectory(prefix="vector-evolve-refresh-") as name:
         result["refresh"] = refreshes(given.model, Path(name), given.refreshes)
         result["swap_seconds"] = asyncio.run(swaps(given.model, Path(name), 5))
