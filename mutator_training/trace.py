@@ -22,7 +22,6 @@ class Trace:
         solved_tokens: tokens spent then, or None.
         confirmed: whether the best program passes the hidden tests as well.
         all_candidates, all_tokens: spent in all.
-        tests: objectives, for the share that the best passes.
     """
 
     candidates: list[int]

@@ -107,7 +107,7 @@ def test_what_walks_are_worth(mazes):
         letter for step, letter in LETTERS.items() if list(step) not in maze["open"][maze["start"][0]][maze["start"][1]]
     )
     assert set(check(maze, wall + path(maze, [start, end], lava)).values()) == {0}
-    there, back = LETTERS[tuple(maze["open"][start[0]][start[1]][0])], None
+    there = LETTERS[tuple(maze["open"][start[0]][start[1]][0])]
     back = {"U": "D", "D": "U", "L": "R", "R": "L"}[there]
     assert set(check(maze, (there + back) * maze["budget"] + path(maze, [start, end], lava)).values()) == {0}
 
