@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from enum import StrEnum
@@ -61,10 +61,17 @@ def run(folder: Path, jobs: int, say: Say) -> None:
         CellError: a stage failed; what is finished is kept.
     """
     plan = load(folder)
-    _phase(folder, Phase.PREPARE, 1, say)
-    _phase(folder, Phase.SAMPLE, jobs, say)
-    if hardest(folder, plan):
+    places = [cell.folder for cell in cells(folder, plan)]
+    if not (folder / "prepare.json").exists():
+        _phase(folder, Phase.PREPARE, 1, say)
+    if not _finished(places, Phase.SAMPLE):
+        _phase(folder, Phase.SAMPLE, jobs, say)
+    if hardest(folder, plan) and not _finished(places, Phase.SEARCH):
         _phase(folder, Phase.SEARCH, jobs, say)
+
+
+def _finished(places: Sequence[Path], phase: Phase) -> bool:
+    return all((place / f"{phase}.json").exists() for place in places)
 
 
 def _phase(folder: Path, phase: Phase, jobs: int, say: Say) -> None:

@@ -36,7 +36,7 @@ class OperatorProblem:
     """
 
     def __init__(self, task: OperatorTask):
-        self.path = Path("operators")
+        self.path = Path("operators") / task.name
         self.name = task.name
         self.language = "text"
         self.initial = _text(INITIAL)

@@ -28,7 +28,7 @@ PRESETS: dict[str, Plan] = {
         samples=12,
         search_budget=24,
         hardest=2,
-        learning_rate=2e-5,
+        learning_rate=1e-4,
         options={"model": "qwen2.5-coder-0.5b-instruct", "max_tokens": 320, "lora": {"r": 16, "lora_alpha": 32}},
     ),
     "gpu": replace(
