@@ -17,10 +17,11 @@ import sys
 import traceback
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
 RESULT = 3  # the descriptor for reports
+SCRATCH = "/tmp"
 PR_SET_DUMPABLE = 4
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,15 +30,33 @@ class NotPlain(Exception):
     """A returned value that is not plain data."""
 
 
-def bind(job: dict[str, Any], space: int) -> None:
+def begin(task: dict[str, Any], ends: list[int]) -> NoReturn:
+    """Be a child: keep its ends of the pipes and no other descriptor, bound this process, do the work, end.
+
+    Args:
+        task: a job with its `work`, see `WORKS`; see also `bind`.
+        ends: what becomes descriptors 0 to `RESULT`. None of them lies there.
+    """
+    status = 70
+    try:
+        for target, descriptor in enumerate(ends):
+            os.dup2(descriptor, target)
+        os.closerange(RESULT + 1, 1024)
+        bind(task)
+        status = WORKS[task["work"]](task)
+    finally:
+        os._exit(status)  # whatever the program has registered for its exit does not run
+
+
+def bind(task: dict[str, Any]) -> None:
     """Bound this process for good: memory killer first, CPU time, files, address space, user.
 
     The filter of system calls is the supervisor's own, which every child inherits.
 
     Args:
-        job: limits, and the user to become where the supervisor is root.
-        space: address space of the interpreter itself in bytes, or 0 to leave the address space unbounded: runtimes such
-            as V8 reserve far more than they use, and the container's memory bounds them.
+        task: limits, the user to become where the supervisor is root, and `space`: address space of the interpreter itself
+            in bytes, or 0 to leave the address space unbounded: runtimes such as V8 reserve far more than they use, and the
+            container's memory bounds them.
     """
     root = os.geteuid() == 0
     if not root:
@@ -47,20 +66,20 @@ def bind(job: dict[str, Any], space: int) -> None:
     os.close(adjustment)
     if not root:
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    cpu = max(1, -int(-job["cpu"] // 1))
+    cpu = max(1, -int(-task["cpu"] // 1))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU names the reason, SIGKILL a second later insists
     limits = [(resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_CORE, 0)]
-    if space:
-        limits.append((resource.RLIMIT_AS, space + job["memory"]))
+    if task["space"]:
+        limits.append((resource.RLIMIT_AS, task["space"] + task["memory"]))
     for which, limit in limits:
         resource.setrlimit(which, (limit, limit))
     if root:
         os.setgroups([])
-        os.setresgid(job["user"], job["user"], job["user"])
-        os.setresuid(job["user"], job["user"], job["user"])
+        os.setresgid(task["user"], task["user"], task["user"])
+        os.setresuid(task["user"], task["user"], task["user"])
 
 
-def become(command: list[str], folder: str) -> None:
+def become(command: list[str], folder: str) -> NoReturn:
     """Turn this process into a program of another language."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.set_inheritable(RESULT, False)
@@ -196,3 +215,20 @@ def answer_call(module: types.ModuleType, request: dict[str, Any]) -> Any:
                     found[name] = ["function"] if callable(value) else ["value", decode(encode(value))]
         return found
     return getattr(module, request["name"])(*request["args"], **request["keywords"])
+
+
+def evaluate(job: dict[str, Any]) -> None:
+    """Let an evaluator judge a program."""
+    from .evaluator import evaluate
+
+    evaluate(job)
+
+
+WORKS: dict[str, Callable[[dict[str, Any]], int]] = {
+    "execute": lambda task: run(execute, task),
+    "calls": lambda task: run(answer_calls, task),
+    "evaluator": lambda task: run(evaluate, task),
+    "build": lambda task: become(task["toolchain"]["build"], SCRATCH),
+    "run": lambda task: become(task["toolchain"]["run"], SCRATCH),
+}
+"""What a child may do, by name; each returns the exit code."""

@@ -7,9 +7,7 @@ import os
 import resource
 import signal
 
-from .frames import Frames
-
-SCRATCH = "/tmp"
+from .child import SCRATCH
 
 
 class OomKills:
@@ -39,10 +37,9 @@ class Machine:
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
-        # Elsewhere nothing is killed or deleted: PID 1 or its nursery, our image, and /tmp a mount of its own.
+        # Elsewhere nothing is killed or deleted: PID 1 or its zygote, our image, and /tmp a mount of its own.
         self.is_sandbox = os.getpid() == 1 and os.path.exists(marker) and os.path.ismount(SCRATCH)
         self.kills = OomKills()
-        self.frames = Frames()
         with open("/proc/self/statm") as statm:
             self.space = int(statm.read().split()[0]) * resource.getpagesize()
 

@@ -8,99 +8,70 @@ values and scores exist on the host alone.
 Wire (big endian). From the host: u32 size, JSON job; then per test u32 id, u32 size, input bytes; several tests may be on
 their way. To the host, first an empty-handed frame with `ready`, then a frame per test: u32 header size, u32 answer size,
 JSON header, answer bytes. A test's input is spliced inside the kernel into the child's pipe: were it read here, later
-children would inherit a copy.
+children could inherit a copy.
 
 A job's `mode` is `tests`; `calls` (the program is loaded once and answers calls, until CLOSE); or `evaluator` (an evaluator
 runs once, and its calls to the candidate go to the host and come back). END makes the sandbox ready for another program,
-where it was started to be re-used: then each program gets a user of its own, and a fork of PID 1, the nursery, serves it, so
-that PID 1 never holds anything of a program.
+where it was started to be re-used: then each program gets a user of its own, and the children are forked from a process that
+never holds anything of a program (`forks.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import json
 import os
-import select
 import signal
 import struct
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
-from . import child, toolchain
-from .child import PR_SET_DUMPABLE
-from .frames import read_exactly
-from .machine import SCRATCH, Machine
-from .pump import TAIL, Process, Pump, swallow
+from . import child, forks, toolchain
+from .child import PR_SET_DUMPABLE, SCRATCH
+from .frames import Frames, read_exactly
+from .machine import Machine
+from .pump import TAIL, Pump, swallow
 from .seccomp import build_filter, install_filter
 
 CHATTER = 4 << 20  # bytes of stdout or stderr that a test may write beside its answer
 END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE  # in place of a test's id
 FIRST_USER, USERS = 20_000, 40_000
-PR_SET_CHILD_SUBREAPER = 36
-CLEAN, USED_NUMPY, RESISTED = 0, 3, 1  # exit codes of a nursery
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Attempt:
     """One bounded child and everything that it starts.
 
     Args:
-        job: its limits.
-        machine: what children have in common.
+        task: what the child does, and how it is bound; see `child.begin`.
+        sandbox: what children have in common.
         size: bytes of input that the host has announced.
         caps: bytes that may come on stdout, stderr and the report.
-        work: what the child does; returns its exit code.
-        bounded: whether its address space is limited.
         keep_open: see `Pump`.
     """
 
-    def __init__(
-        self,
-        job: dict[str, Any],
-        machine: Machine,
-        size: int,
-        caps: list[int],
-        work: Callable[[], int],
-        bounded: bool = True,
-        keep_open: bool = False,
-    ):
+    def __init__(self, task: forks.Task, sandbox: Sandbox, size: int, caps: list[int], keep_open: bool = False):
         self.pump = Pump(size, caps, keep_open)
-        self._machine = machine
-        machine.kills.more()  # those of others don't count
+        self._kills = sandbox.machine.kills
+        self._kills.more()  # those of others don't count
         self.started = time.monotonic()
-        pid = os.fork()
-        if pid == 0:
-            status = 70
-            try:
-                self.pump.become_child()
-                child.bind(job, machine.space if bounded else 0)
-                status = work()
-            finally:
-                os._exit(status)  # whatever the program has registered for its exit does not run
-        self.pump.become_parent()
-        self.process = Process(pid)
+        self.process = self.pump.start(sandbox.forks, task)
 
     def finish(self, ended: str | None) -> dict[str, Any]:
         """End and reap everything; return what the host is told in any case, with the private keys of `judge_end`."""
-        self.process.close()
-        if ended is not None:
-            os.kill(self.process.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(self.process.pid, 0)
+        self.status, cpu, survivors = self.process.finish(kill=ended is not None)
         wall = time.monotonic() - self.started
-        survivors = self._machine.kill_all()
+        self.ended = "output" if self.pump.drain() and ended is None else ended
         self.streams = self.pump.close()
-        self.status, self.ended, self.oom = status, ended, self._machine.kills.more()
-        return {
-            "cpu": usage.ru_utime + usage.ru_stime,
-            "wall": wall,
-            "survivors": survivors,
-            "stderr": self.streams[1].decode("utf-8", "replace"),
-        }
+        self.oom = self._kills.more()
+        stderr = self.streams[1].decode("utf-8", "replace")
+        return {"cpu": cpu, "wall": wall, "survivors": survivors, "stderr": stderr}
+
+
+class Sandbox:
+    """What all programs and their children have in common."""
+
+    def __init__(self, machine: Machine, forks: forks.Forks):
+        self.machine, self.forks, self.frames = machine, forks, Frames()
 
 
 class Program:
@@ -108,12 +79,14 @@ class Program:
 
     Args:
         job: what the host wants.
-        machine: what its children have in common.
+        sandbox: where.
     """
 
-    def __init__(self, job: dict[str, Any], machine: Machine):
-        self.job, self.machine = job, machine
-        self.send = machine.frames.send
+    def __init__(self, job: dict[str, Any], sandbox: Sandbox):
+        self.job, self.sandbox, self.machine = job, sandbox, sandbox.machine
+        self.send = sandbox.frames.send
+        work = {"tests": "run" if job["toolchain"] else "execute"}.get(job["mode"], job["mode"])
+        self.task = job | {"work": work, "space": 0 if work == "run" else self.machine.space}
         self.built: toolchain.Files = {}
         self.broken = ""
         self.session: Attempt | None = None
@@ -129,7 +102,7 @@ class Program:
         while True:
             identity, size = struct.unpack(">II", read_exactly(8))
             if identity == END:
-                self.machine.frames.flush()
+                self.sandbox.frames.flush()
                 return self.session is None
             if identity == CLOSE:
                 clean = self.close_session()
@@ -145,11 +118,9 @@ class Program:
         source = self.job["source"].encode("utf-8", "surrogatepass")
         toolchain.put_files(SCRATCH, {wanted["file"]: (0o666, source)})
         if wanted["build"]:
-            limits = self.job | toolchain.SECONDS
-            attempt = Attempt(
-                limits, self.machine, 0, [CHATTER, CHATTER, 4096], lambda: self.become(wanted["build"]), bounded=False
-            )
-            header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + limits["wall"]))
+            task = self.task | toolchain.SECONDS | {"work": "build"}
+            attempt = Attempt(task, self.sandbox, 0, [CHATTER, CHATTER, 4096])
+            header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + task["wall"]))
             if attempt.ended or attempt.status or attempt.oom:
                 code = os.waitstatus_to_exitcode(attempt.status)
                 reason = "out of memory" if attempt.oom else attempt.ended or f"exit code {code}"
@@ -158,12 +129,6 @@ class Program:
         self.built = toolchain.take_files(SCRATCH)
         if toolchain.total(self.built) > child.FILE_BYTES:
             self.broken = f"the build left more than {child.FILE_BYTES >> 20} MB"
-
-    @staticmethod
-    def become(command: list[str]) -> int:
-        """Turn a child into another program."""
-        child.become(command, SCRATCH)
-        return 127
 
     def test(self, identity: int, size: int) -> bool:
         """Run one test in a fresh child and send its frame; return whether this sandbox may be used again."""
@@ -174,14 +139,8 @@ class Program:
             return True
         job, is_function, cap, other = self.job, self.job["entry"] is not None, self.job["output"], self.job["toolchain"]
         toolchain.put_files(SCRATCH, self.built)
-        attempt = Attempt(
-            job,
-            self.machine,
-            size,
-            [CHATTER if is_function else cap, CHATTER, cap + 2 if is_function else 4096],
-            (lambda: self.become(other["run"])) if other else (lambda: child.run(child.execute, job)),
-            bounded=not other,
-        )
+        caps = [CHATTER, CHATTER, cap + 2] if is_function else [cap, CHATTER, 4096]
+        attempt = Attempt(self.task, self.sandbox, size, caps)
         header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"]))
         out, _, result = attempt.streams
         loaded = result[:1] == b"L" or bool(other)
@@ -201,8 +160,7 @@ class Program:
         job = self.job
         if self.session is None:
             caps = [CHATTER, CHATTER, job["output"] + 4]
-            work = lambda: child.run(child.answer_calls, job)  # noqa: E731
-            self.session = Attempt(job, self.machine, 0, caps, work, keep_open=True)
+            self.session = Attempt(self.task, self.sandbox, 0, caps, keep_open=True)
         session = self.session
         session.pump.remaining += size
         ended = session.pump.run(session.process, time.monotonic() + job["wall"])
@@ -228,7 +186,7 @@ class Program:
         """Let an evaluator judge the candidate that it calls through the relay; send what it reports."""
         import base64
 
-        from . import calls, evaluator
+        from . import calls
         from .relay import Relay
 
         swallow(size)
@@ -240,10 +198,10 @@ class Program:
         program = os.path.join(SCRATCH, "candidate", job["program"])
         source = calls.STUB.format(home=home) if job["separated"] else job["source"]
         toolchain.put_files(SCRATCH, {program: (0o444, source.encode("utf-8", "surrogatepass"))})
-        task = job | {"folder": folder, "program": program, "home": home}
+        task = self.task | {"files": None, "folder": folder, "program": program, "home": home}
         caps = [CHATTER, CHATTER, job["output"] + 2]
         relay = Relay(calls.SOCKET, job["output"], read_exactly, self.send)
-        attempt = Attempt(task, self.machine, 0, caps, lambda: child.run(evaluator.evaluate, task))
+        attempt = Attempt(task, self.sandbox, 0, caps)
         header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"], relay))
         relay.close()
         result = attempt.streams[2]
@@ -280,42 +238,12 @@ def judge_end(job: dict[str, Any], attempt: Attempt, cpu: float, result: bytes) 
     return "exit", message or f"ended with exit code {code} and no answer", b""
 
 
-def serve_program(machine: Machine, user: int) -> bool:
-    """Read a job and serve it."""
+def serve_program(sandbox: Sandbox, user: int) -> bool:
+    """Read a job and serve it; see `Program.serve`."""
     text = read_exactly(*struct.unpack(">I", read_exactly(4)))
     if b"numpy" in text:
-        preload()
-    return Program(json.loads(text) | {"user": user}, machine).serve()
-
-
-def preload() -> None:
-    """Import numpy, so that a test which imports it finds it there: 4 ms instead of 60, and a fork costs twice as much."""
-    with contextlib.suppress(ImportError):
-        import numpy
-        import numpy.linalg
-        import numpy.random  # noqa: F401
-    gc.freeze()
-
-
-def in_nursery(machine: Machine, user: int) -> bool:
-    """Serve the next program in a fork of this process; return whether this sandbox is as it was before."""
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    poll.poll()
-    pid = os.fork()
-    if pid == 0:
-        status = RESISTED
-        try:
-            libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            if serve_program(machine, user):
-                status = USED_NUMPY if "numpy" in sys.modules else CLEAN
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    machine.kill_all()
-    if status == USED_NUMPY and "numpy" not in sys.modules:
-        preload()  # the next program will want it, too
-    return status in (CLEAN, USED_NUMPY) and machine.clean_scratch()
+        sandbox.forks.expect_numpy()
+    return Program(json.loads(text) | {"user": user}, sandbox).serve()
 
 
 def serve(marker: str, reuse: bool, network: bool = False) -> int:
@@ -324,8 +252,8 @@ def serve(marker: str, reuse: bool, network: bool = False) -> int:
     As root, programs run as users of their own; `reuse` needs that. With `network` sockets of every family may be opened.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # PID 1 is immune to what it does not handle
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the nursery is not: a child may end without reading its input
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a zygote is not: a child may end without reading its input
+    child.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     while os.dup(2) < child.RESULT:
         pass  # so that no pipe lies where a child wants its own
     machine = Machine(marker)
@@ -333,11 +261,12 @@ def serve(marker: str, reuse: bool, network: bool = False) -> int:
         return 2
     install_filter(build_filter(network))
     gc.freeze()  # a child's collections leave these pages shared
-    machine.frames.send({"ready": 1})
-    if not reuse:
-        return 0 if serve_program(machine, FIRST_USER) else 1
+    sandbox = Sandbox(machine, forks.Zygote(machine) if reuse else forks.Here(machine))
+    sandbox.frames.send({"ready": 1})
     programs = 0
-    while in_nursery(machine, FIRST_USER + programs % USERS):
+    while serve_program(sandbox, FIRST_USER + programs % USERS):
+        if not reuse:
+            return 0
         programs += 1
-        machine.frames.send({"reset": programs})
+        sandbox.frames.send({"reset": programs})
     return 1

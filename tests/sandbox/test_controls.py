@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 CONTROLS = {
     "the supervisor's memory and descriptors are its own": (
-        "    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)\n    while os.dup",
+        "    child.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)\n    while os.dup",
         "    while os.dup",
         "write to the supervisor's descriptors",
     ),
@@ -38,7 +38,7 @@ CONTROLS = {
         "kill the supervisor",
     ),
     "every process ends with its test": (
-        "survivors = self._machine.kill_all()",
+        "survivors = machine.kill_all()",
         "survivors = 0",
         "daemon that outlives its test",
     ),
@@ -58,7 +58,7 @@ CONTROLS = {
         'os.write(adjustment, b"0")',
         "memory in small programs",
     ),
-    "address space is limited": ("if space:", "if False:", "memory at once"),
+    "address space is limited": ('if task["space"]:', "if False:", "memory at once"),
 }
 
 
@@ -125,8 +125,8 @@ async def test_without_a_limit_of_cpu_time_a_loop_lasts_until_the_wall_clock_end
     assert short[1].cpu_seconds < 1.5 < long[1].cpu_seconds
 
 
-async def test_without_a_user_of_its_own_a_program_ends_the_nursery(docker_url, image, monkeypatch):
-    old = '        os.setresuid(job["user"], job["user"], job["user"])\n'
+async def test_without_a_user_of_its_own_a_program_ends_the_zygote(docker_url, image, monkeypatch):
+    old = '        os.setresuid(task["user"], task["user"], task["user"])\n'
     with without(monkeypatch, docker_url, old, "") as weak:
         async with DockerSandbox(docker_url, weak, LIMITS, size=1, reuse=True) as sandbox:
             held, outcomes = await attack(sandbox, "kill the supervisor")
