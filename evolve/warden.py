@@ -1,7 +1,8 @@
 """`python -m evolve.warden COMMAND...`: run a command that must not outlive its owner.
 
 The owner holds the other end of this process's stdin. When it ends, even by kill -9, stdin closes and the command's whole
-process group is ended. The command's exit code becomes ours.
+process group is ended. The command's exit code becomes ours. Its temporary files lie in a folder of their own that ends with
+it, but for what torch compiles, which the next one can use.
 """
 
 from __future__ import annotations
@@ -12,14 +13,24 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+
+from evolve.cache import cache_folder
 
 TERM_SECONDS = 8.0
 
 
 def watch(command: list[str]) -> int:
     """Run `command` until it or the owner ends; return its exit code."""
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+    with tempfile.TemporaryDirectory(prefix="evolve-", ignore_cleanup_errors=True) as scratch:
+        return _watch(
+            command, {"TORCHINDUCTOR_CACHE_DIR": str(cache_folder() / "torchinductor")} | os.environ | {"TMPDIR": scratch}
+        )
+
+
+def _watch(command: list[str], environment: dict[str, str]) -> int:
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0, env=environment)
     process = os.pidfd_open(child.pid)
     poll = select.poll()
     poll.register(process, select.POLLIN)

@@ -97,7 +97,7 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
         stop: ends the process when it is set.
 
     Raises:
-        BadInput: the adapter's folder exists, or the runs hold no group to train on.
+        BadInput: the adapter's folder exists, or the runs hold no group to train on, or fewer than processes.
         TrainingError: the process failed.
     """
     out = Path(spec.out)
@@ -105,6 +105,9 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
         raise BadInput(f"{out} exists; an adapter is never overwritten. Name another folder with --out.")
     out.parent.mkdir(parents=True, exist_ok=True)
     kept, _ = usable(spec)
+    at_once = min(len(kept), spec.trainer.get("groups_per_step", len(kept)))
+    if spec.processes > at_once:
+        raise BadInput(f"A step takes {at_once} groups, each whole in one process: {spec.processes} processes are too many.")
     estimator = spec.trainer.get("estimator", "vpo")
     if estimator in SEVERAL_ANSWERS and all(group.answers == 1 for group in kept):
         say(f"{estimator} rewards sets of answers, and these completions hold one each: ask for several with --answers")

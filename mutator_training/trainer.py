@@ -176,10 +176,13 @@ def build(job: Job) -> RolloutTrainer:
 
     Raises:
         TypeError: `options.trainer` holds a key that GRPOConfig doesn't know.
+        ValueError: there are more processes than groups in a step.
     """
     options = job.options
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    groups = max(1, min(options.groups_per_step, job.rows) // processes)  # of a process, so that they stay whole
+    groups = min(options.groups_per_step, job.rows) // processes  # of a process, so that they stay whole
+    if groups == 0:
+        raise ValueError(f"groups_per_step is {options.groups_per_step}, less than the {processes} processes")
     batch = groups * job.group_size
     micro = max(1, min(options.micro_batch, batch))
     while batch % micro:

@@ -58,3 +58,20 @@ def test_closing_its_stdin_ends_it():
     process.wait(20)
     process.stdout.close()
     assert wait_until_gone(pids)
+
+
+def test_temporary_files_go_with_it(tmp_path):
+    code = "import tempfile; print(tempfile.mkdtemp())"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evolve.warden", sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    made = Path(process.stdout.read().strip())
+    process.wait(20)
+    process.stdin.close()
+    process.stdout.close()
+    assert tmp_path in made.parents
+    assert list(tmp_path.iterdir()) == []

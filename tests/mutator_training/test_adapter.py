@@ -126,6 +126,8 @@ def test_rollouts_are_of_one_mutator_unless_asked_otherwise(run):
     spec = AdapterSpec([str(run)], "b", "b", "o", selection={"mutator": "another"})
     with pytest.raises(BadInput, match="no group of rollouts"):
         usable(spec)
+    with pytest.raises(BadInput, match="takes 2 groups"):
+        train(AdapterSpec([str(run)], "b", "b", str(run / "no"), processes=3), print)
 
 
 def test_a_run_without_token_ids_is_refused(run, tmp_path):

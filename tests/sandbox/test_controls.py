@@ -133,6 +133,17 @@ async def test_without_a_user_of_its_own_a_program_ends_the_zygote(docker_url, i
     assert not held, outcomes
 
 
+@pytest.mark.parametrize("what", ["its text in memory", "its output in memory"])
+async def test_without_a_zygote_the_next_program_finds_what_the_supervisor_held(docker_url, image, monkeypatch, what):
+    leave, look = next((leave, look) for name, leave, look in cases("ACCOMPLICES") if name == what)
+    with without(monkeypatch, docker_url, "forks.Zygote(machine) if reuse else ", "") as weak:
+        async with DockerSandbox(docker_url, weak, LIMITS, size=1, reuse=True) as sandbox:
+            await sandbox.run(Program(leave + "\ndef f(x): return x\n", "f"), [b"[1]"])
+            (found,) = await sandbox.run(Program(look + "\ndef f(x): return found\n", "f"), [b"[1]"])
+    assert found.verdict is None
+    assert found.answer != b"[]"
+
+
 async def test_a_supervisor_that_is_not_pid_1_refuses(docker_url, image, monkeypatch):
     """`--init` would put another process in its place."""
     real = container.host_config

@@ -250,6 +250,12 @@ CASES = [
     _second("hang up on the supervisor", "os.closerange(0, 256)\nwhile True: pass", "cpu"),
 ]  # fmt: skip
 
+SEARCH = (
+    "import ctypes, re\nfound, pattern = [], re.compile(b'NEEDLE-OF-THE-FIRST[N]EEDLE')\nfor line in open('/proc/self/maps'):\n"
+    "    place, rights = line.split()[:2]\n    if 'rw' not in rights or '[v' in line: continue\n"
+    "    low, high = (int(p, 16) for p in place.split('-'))\n    if pattern.search(ctypes.string_at(low, high - low)): found.append(place)"
+)  # fmt: skip
+
 # What one program leaves for the next, and how the next looks for it: it must find `[]`.
 ACCOMPLICES = [
     ("file", "open('/tmp/left', 'w').write('x')", "import os\nfound = os.listdir('/tmp')"),
@@ -268,10 +274,9 @@ ACCOMPLICES = [
     (
         "its text in memory",
         "needle = 'NEEDLE' + '-OF-THE-FIRST'\nkept = '" + "NEEDLE-OF-THE-FIRST" * 400 + "'",
-        "import ctypes, re\nfound, pattern = [], re.compile(b'NEEDLE-OF-THE-FIRST[N]EEDLE')\nfor line in open('/proc/self/maps'):\n"
-        "    place, rights = line.split()[:2]\n    if 'rw' not in rights or '[v' in line: continue\n"
-        "    low, high = (int(p, 16) for p in place.split('-'))\n    if pattern.search(ctypes.string_at(low, high - low)): found.append(place)",
+        SEARCH,
     ),
+    ("its output in memory", "import sys\nsys.stderr.write('NEEDLE-OF-THE-FIRST' * 100)", SEARCH),
     (
         "SysV shared memory",
         "import ctypes\nctypes.CDLL(None).shmget(42, 4096, 0o1666)",
