@@ -83,8 +83,8 @@ def compare(
             raise BadInput("--from compares runs that exist; only --out and --json go with it.")
         _report(write_report(gather_runs(runs), folder), folder / PAGE, as_json)
         return
-    if (folder / PLAN).exists() and not (problems or train or preset or setting or set(given) - {"jobs"}):
-        plan = replace(load(folder), jobs=jobs or load(folder).jobs)
+    if (folder / PLAN).exists() and not (problems or train or preset or setting or set(given) - {"jobs", "seeds"}):
+        plan = replace(load(folder), **given)
     else:
         plan = replace(_preset(preset, bool(problems)), **given)
         plan = _with(plan, pairs("--set", setting))

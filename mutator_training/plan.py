@@ -71,7 +71,7 @@ def same(one: Plan, other: Plan) -> bool:
 
 
 def store(folder: Path, plan: Plan) -> None:
-    """Write a plan, or check it against the one that is there.
+    """Write a plan, or check it against the one that is there. More seeds make more cells and change none.
 
     Raises:
         BadInput: the folder holds another plan.
@@ -80,14 +80,16 @@ def store(folder: Path, plan: Plan) -> None:
     path = folder / PLAN
     if path.exists():
         stored = load(folder)
-        if not same(stored, normal):
+        more = normal.seeds > stored.seeds
+        if not same(replace(stored, seeds=normal.seeds) if more else stored, normal):
             given = asdict(normal)
             differing = [name for name, value in asdict(stored).items() if given[name] != value and name != "jobs"]
             raise BadInput(
                 f"{folder} holds a comparison with another plan ({', '.join(differing)} differ). Give the same options to "
                 "go on with it, or another --out."
             )
-        return
+        if not more:
+            return
     folder.mkdir(parents=True, exist_ok=True)
     unborn = folder / f".{PLAN}"
     unborn.write_text(json.dumps(asdict(normal), indent=1))

@@ -72,9 +72,9 @@ def test_nothing_is_done_twice(comparison):
     assert json.loads(done.stdout) == report
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert time.monotonic() - started < 120
-    other = evolve(*REDUCED, "--out", folder, "--seeds", "3")
+    other = evolve(*REDUCED, "--out", folder, "--samples", "16")
     assert other.returncode == 2
-    assert "another plan (seeds differ)" in " ".join(other.stderr.split())
+    assert "another plan (samples differ)" in " ".join(other.stderr.split())
 
 
 def test_kill_9_in_the_middle_gives_the_same_report(comparison, tmp_path):

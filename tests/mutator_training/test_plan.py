@@ -18,6 +18,10 @@ def test_presets_are_plans_that_are_read_back_as_written(name, tmp_path):
     store(tmp_path, replace(plan, jobs=7))
     with pytest.raises(BadInput, match=r"another plan \(train_steps differ\)"):
         store(tmp_path, replace(plan, train_steps=1))
+    store(tmp_path, replace(plan, seeds=plan.seeds + 1))
+    assert load(tmp_path).seeds == plan.seeds + 1
+    with pytest.raises(BadInput, match=r"another plan \(seeds differ\)"):
+        store(tmp_path, plan)
 
 
 def test_no_comparison(tmp_path):
