@@ -19,7 +19,7 @@ GRACE_SECONDS = 20.0
 """How much longer than a test's wall limit the host waits for its frame before it gives the sandbox up."""
 
 BUILD_SECONDS = 150.0
-"""How long the host waits for a program to be built; the supervisor's own limit is shorter."""
+"""How long the host waits for a program to be built, where one is; the supervisor's own limit is shorter."""
 
 RESET_SECONDS = 5.0
 END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE
@@ -89,6 +89,11 @@ def _sized(job: dict[str, Any]) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
+def _load_seconds(job: dict[str, Any]) -> float:
+    """Return how long the word that a program is built may take; it may come with the frame of the first test."""
+    return float(job["wall"]) + (BUILD_SECONDS if job["toolchain"] else GRACE_SECONDS)
+
+
 def _bounds(limits: Limits) -> dict[str, Any]:
     return {
         "cpu": limits.cpu_seconds,
@@ -136,12 +141,13 @@ class Guest:
             GuestDied: the sandbox did not outlive that.
         """
         self.programs += 1
+        seconds = _load_seconds(job)
         try:
-            async with asyncio.timeout(BUILD_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._send(_sized(job))
                 await self._frame(0)  # the program is built, or can't be; its tests will tell
         except TimeoutError:
-            raise GuestDied(f"the program was not built after {BUILD_SECONDS:.0f} s") from None
+            raise GuestDied(f"the program was not built after {seconds:.0f} s") from None
 
     async def test(self, identity: int, data: bytes, limits: Limits) -> tuple[Outcome, bool]:
         """Run one test, or answer one call; return its outcome and whether the sandbox may run another.
@@ -186,7 +192,7 @@ class Guest:
         sending = asyncio.create_task(self._send(b"".join(parts)))
         try:
             if job is not None:
-                async with asyncio.timeout(BUILD_SECONDS + limits.wall):
+                async with asyncio.timeout(_load_seconds(job)):
                     await self._frame(0)  # the program is built, or can't be; its tests will tell
             for identity in range(first, first + len(inputs)):
                 async with asyncio.timeout(limits.wall + GRACE_SECONDS):
