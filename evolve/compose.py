@@ -274,7 +274,6 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
         stack.callback(database.close)
         database.set_status("running")
         try:
-            say("starting the sandbox and proving that its limits hold")
             decided = database.last_event("isolation")
             opened, isolation = await stack.enter_async_context(
                 grader(

@@ -151,6 +151,7 @@ class Pools:
         key = (limits, kind, workers, tuple(packages), builds, tuple(sorted(more.items())))
         async with self._opening:
             if key not in self._pools:
+                self._say("starting the sandbox and proving that its limits hold")
                 made = await asyncio.to_thread(
                     sandbox_with, limits, kind, workers, self._run, self._say, packages, builds, **more
                 )
