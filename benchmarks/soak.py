@@ -94,7 +94,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sandbox", choices=["docker", "bwrap"], default="docker")
+    parser.add_argument("--sandbox", choices=["docker", "docker-reuse", "bwrap"], default="docker")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     report = asyncio.run(main(arguments.candidates, arguments.seed, arguments.sandbox))
