@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -22,13 +21,12 @@ from evolve.errors import BadInput
 from evolve.models import DEFAULT_MODEL
 from evolve.mutator import Way
 from evolve.options import Options
-from evolve.report import Report
 from evolve.sandboxes import SandboxKind, grader
 from evolve.serving import MutatorOptions, adapter_name
 from evolve.tested import TestedProblem
 from mutator_training.estimators import ESTIMATORS
 from mutator_training.lab import Cell, Say
-from mutator_training.on_policy import OnPolicyOptions, Place, places, publish, summary, train_on
+from mutator_training.on_policy import OnPolicyOptions, Place, places, publish, spent, summary, train_on
 from mutator_training.plan import Plan
 from mutator_training.samples import MISSING, Samples
 from mutator_training.trace import trace
@@ -155,7 +153,6 @@ class FolderLab:
         plan, arm, given = self._plan, cell.arm, self._options
         assert arm.estimator in ESTIMATORS
         opened = await self._opened()
-        started = time.monotonic()
         concentration = {name: arm.settings[name] for name in ("concentration",) if name in arm.settings}
         options = OnPolicyOptions(
             steps=plan.train_steps,
@@ -188,7 +185,7 @@ class FolderLab:
             "completions": found["completions"],
             "sampled_tokens": found["sampled_tokens"],
             "trained_tokens": found["trained_tokens"],
-            "seconds": round(time.monotonic() - started, 1),
+            "seconds": round(sum(found[part] for part in ("sampling_seconds", "start_seconds", "train_seconds")), 1),
             "sampling_seconds": found["sampling_seconds"],
             "scoring_seconds": found["scoring_seconds"],
             "gradient_seconds": found["train_seconds"],
@@ -204,7 +201,6 @@ class FolderLab:
         plan, arm = self._plan, cell.arm
         opened = await self._opened()
         await self._serve(cell, opened)
-        started = time.monotonic()
         options = Options(
             prompts=1,
             completions=arm.completions(plan.samples),
@@ -224,7 +220,7 @@ class FolderLab:
             _joined([visible for _, visible, _ in found]),
             _joined([hidden for _, _, hidden in found]),
         )
-        return samples, self._cost([place.run for place in held_out], started)
+        return samples, _cost([place.run for place in held_out])
 
     async def _serve(self, cell: Cell, opened: Session) -> None:
         """Let the cell's mutator answer from now on."""
@@ -282,7 +278,6 @@ class FolderLab:
         plan, arm = self._plan, cell.arm
         opened = await self._opened()
         await self._serve(cell, opened)
-        started = time.monotonic()
         options = Options(
             prompts=2,
             completions=max(1, 2 * plan.answers // arm.answers),
@@ -294,21 +289,19 @@ class FolderLab:
         held_out = places(chosen, cell.folder / "search")
         await asyncio.gather(*(self._searched(place, options, cell, opened) for place in held_out))
         found = {place.run.name: asdict(trace(place.run)) for place in held_out}
-        return found, self._cost([place.run for place in held_out], started)
+        return found, _cost([place.run for place in held_out])
 
-    def _cost(self, runs: Sequence[Path], started: float) -> dict[str, Any]:
-        cost = {"answers": 0, "completions": 0, "sampled_tokens": 0, "scoring_seconds": 0.0}
-        for run in runs:
-            report = Report(run)
-            try:
-                one = report.cost()
-            finally:
-                report.close()
-            cost["answers"] += one["candidates"]
-            cost["completions"] += one["completions"]
-            cost["sampled_tokens"] += one["completion_tokens"]
-            cost["scoring_seconds"] = round(cost["scoring_seconds"] + one["scoring_cpu_seconds"], 2)
-        return cost | {"seconds": round(time.monotonic() - started, 1)}
+
+def _cost(runs: Sequence[Path]) -> dict[str, Any]:
+    """Return what runs cost that went on together, whatever stopped them in between."""
+    found = [spent(run) for run in runs]
+    return {
+        "answers": sum(one["candidates"] for one in found),
+        "completions": sum(one["completions"] for one in found),
+        "sampled_tokens": sum(one["completion_tokens"] for one in found),
+        "scoring_seconds": round(sum(one["scoring_cpu_seconds"] for one in found), 2),
+        "seconds": max(one["seconds"] for one in found),
+    }
 
 
 def _scored(connection: Connection) -> list[Any]:

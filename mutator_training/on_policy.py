@@ -229,7 +229,7 @@ def summary(folder: Path, steps: int) -> dict[str, Any]:
     """Return what a training did: the steps' rows one after another, counts and seconds added up."""
     results = [json.loads((_adapter(folder, step) / RESULT).read_text()) for step in range(1, steps + 1)]
     runs = sorted(path for path in (folder / "runs").iterdir() if (path / FILE).is_file())
-    totals = [_spent(run) for run in runs]
+    totals = [spent(run) for run in runs]
     added = (
         "groups",
         "completions",
@@ -257,7 +257,8 @@ def summary(folder: Path, steps: int) -> dict[str, Any]:
     }
 
 
-def _spent(run: Path) -> dict[str, Any]:
+def spent(run: Path) -> dict[str, Any]:
+    """Return what a run cost; see `Report.cost`."""
     report = Report(run)
     try:
         return report.cost()

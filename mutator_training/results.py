@@ -91,9 +91,15 @@ def _curves(evidence: Evidence, ks: Sequence[int]) -> list[dict[str, Any]]:
         for measure, side, unit in itertools.product(measures, sides(samples[0]), units):
             values = np.array([one.curve(measure, side, unit, ks) for one in samples])
             here = [k for place, k in enumerate(ks) if not np.isnan(values[..., place]).any()]
-            bands = [_rounded(interval(values[..., place])) for place in range(len(here))]
+            bands = [_share(values[..., place]) for place in range(len(here))]
             found.append({"arm": arm, "measure": measure, "side": side, "unit": unit, "ks": here, "bands": bands})
     return found
+
+
+def _share(values: Any) -> list[float]:
+    """Return the band of a share, or of what reaches further: the stretched interval of few problems can leave its range."""
+    mean, low, high = interval(values)
+    return _rounded((mean, max(low, min(0.0, values.min())), min(high, max(1.0, values.max()))))
 
 
 def _rounded(band: Sequence[float]) -> list[float]:
@@ -189,7 +195,7 @@ def _training(trainings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for rows in zip(*curves, strict=False):
         one: dict[str, Any] = {"step": rows[0]["step"]}
         for k in rows[0]["pass"]:
-            one[f"pass@{k}"] = _rounded(interval(np.array([row["pass"][k] for row in rows])))
+            one[f"pass@{k}"] = _share(np.array([row["pass"][k] for row in rows]))
         for name, value in rows[0].items():
             if isinstance(value, (int, float)) and name not in ("step", "seconds"):
                 values = [row[name] for row in rows]
@@ -236,9 +242,9 @@ def _search(evidence: Evidence) -> dict[str, Any]:
             np.array([[one.best_at(spent) for one in each.values()] for each in searches]) for spent in found["candidates"]
         ]
         found["arms"][arm] = {
-            "solved_by_candidates": [_rounded(interval(_by(solved, limit))) for limit in found["candidates"]],
-            "solved_by_tokens": [_rounded(interval(_by(solved_tokens, limit))) for limit in found["tokens"]],
-            "best_by_candidates": [_rounded(interval(values)) for values in best],
+            "solved_by_candidates": [_share(_by(solved, limit)) for limit in found["candidates"]],
+            "solved_by_tokens": [_share(_by(solved_tokens, limit)) for limit in found["tokens"]],
+            "best_by_candidates": [_share(values) for values in best],
             "confirmed": round(float(np.mean([one.confirmed for each in searches for one in each.values()])), 4),
         }
     return found
