@@ -67,6 +67,8 @@ def _band(axes: Any, xs: Sequence[float], bands: Sequence[Sequence[float]], colo
 def _finish(axes: Any, title: str, across: str, up: str) -> None:
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(across)
+    if across == "optimizer step":
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(up)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
