@@ -1,6 +1,6 @@
 """Scoring speed of the default sandbox beside what a user would do instead, interleaved in one run.
 
-    python benchmarks/sandbox.py [--rounds 5] [--json]
+    python benchmarks/sandbox.py [--rounds 5] [--tests 1 10 100] [--json]
 
 Every way runs the same candidate (`f(x)` returns `x + 1`) on k tests, each test in a process of its own, forked from an
 interpreter. "Bare fork" is such an interpreter of the image and no bounds at all: the floor.
@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,14 @@ HARDENED: dict[str, Any] = {
     "user": "65534:65534",
     "remove": True,
 }
-CANDIDATES = {"docker run per test": 2, "pool, reuse": 40, "bare fork, no sandbox": 40}
+CANDIDATES = {"docker run per test": 2, "pool, reuse": 80, "bare fork, no sandbox": 80}
 """Per measurement; slow ways get few, fast ones enough to be measured."""
+
+OTHERS = 16
+"""Candidates of the other ways: the default pool begins with two containers ready, which is to weigh little."""
+
+SETTLE_SECONDS = 1.0
+"""Between two measurements, so that what the default pool does in the background does not count against the next one."""
 
 TESTS = (1, 10, 100)
 Way = Callable[[int], Awaitable[None]]
@@ -182,8 +188,8 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-async def main(rounds: int) -> dict[str, Any]:
-    """Measure all ways, interleaved."""
+async def main(rounds: int, numbers: Sequence[int]) -> dict[str, Any]:
+    """Measure all ways, interleaved, with each number of tests."""
     url = engine().require()
     low = docker.APIClient(base_url=url, version="auto")
     image = ensure_image(low)
@@ -198,13 +204,14 @@ async def main(rounds: int) -> dict[str, Any]:
     ):
         compared = ways(pool, reuse, bare, client, image)
         for round_number in range(rounds):
-            for tests in TESTS:
+            for tests in numbers:
                 for concurrency in (1, 2):
                     for name, way in compared.items():
                         if name == "docker run per test" and tests == 100:
                             continue  # minutes per candidate
-                        few = CANDIDATES.get(name, 8)
+                        few = CANDIDATES.get(name, OTHERS)
                         found = await measure(way, tests, few, concurrency)
+                        await asyncio.sleep(SETTLE_SECONDS)
                         key = f"{name}, k={tests}, concurrency={concurrency}"
                         for figure, value in found.items():
                             throughput.setdefault(key, {}).setdefault(figure, []).append(value)
@@ -238,9 +245,10 @@ async def main(rounds: int) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tests", type=int, nargs="+", default=TESTS, help="numbers of tests; 10 gives the ratios")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = asyncio.run(main(arguments.rounds))
+    found = asyncio.run(main(arguments.rounds, sorted({10, *arguments.tests})))
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
