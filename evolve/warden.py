@@ -24,9 +24,9 @@ TERM_SECONDS = 8.0
 def watch(command: list[str]) -> int:
     """Run `command` until it or the owner ends; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="evolve-", ignore_cleanup_errors=True) as scratch:
-        return _watch(
-            command, {"TORCHINDUCTOR_CACHE_DIR": str(cache_folder() / "torchinductor")} | os.environ | {"TMPDIR": scratch}
-        )
+        environment = os.environ | {"TMPDIR": scratch}
+        environment.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "torchinductor"))
+        return _watch(command, environment)
 
 
 def _watch(command: list[str], environment: dict[str, str]) -> int:
