@@ -3,7 +3,8 @@
     python benchmarks/sandbox.py [--rounds 5] [--tests 1 10 100] [--json]
 
 Every way runs the same candidate (`f(x)` returns `x + 1`) on k tests, each test in a process of its own, forked from an
-interpreter. "Bare fork" is such an interpreter of the image and no bounds at all: the floor.
+interpreter. "Bare fork" is such an interpreter of the image and no bounds at all; the warm one has compiled something before it
+forks, as the pools have, which saves every child the making of the compiler's types: the floor.
 CPU counts everything the machine did meanwhile, the Docker engine included. Figures are medians over the rounds, with the
 smallest and the largest.
 """
@@ -63,7 +64,8 @@ HARDENED: dict[str, Any] = {
     "user": "65534:65534",
     "remove": True,
 }
-CANDIDATES = {"docker run per test": 2, "pool, reuse": 80, "bare fork, no sandbox": 80}
+WARM = 'compile("", "program.py", "exec")\n'
+CANDIDATES = {"docker run per test": 2, "pool, reuse": 80, "bare fork, no sandbox": 80, "bare fork, warm": 80}
 """Per measurement; slow ways get few, fast ones enough to be measured."""
 
 OTHERS = 16
@@ -118,11 +120,17 @@ async def latency(way: Way, tests: int, arrivals: int, pace: float) -> list[floa
 
 
 class BareFork:
-    """Two interpreters that fork a child per test and bound nothing: the image's, as the pools have."""
+    """Two interpreters that fork a child per test and bound nothing: the image's, as the pools have.
 
-    def __init__(self, url: str, image: str):
+    Args:
+        url: of the engine.
+        image: of the sandbox.
+        before: what they run before they fork.
+    """
+
+    def __init__(self, url: str, image: str, before: str = ""):
         self.command = ["docker", "--host", url, "run", "--interactive", "--rm", "--security-opt", "seccomp=unconfined"]
-        self.command += [image, "python3", "-I", "-c", FORKING]
+        self.command += [image, "python3", "-I", "-c", before + FORKING]
 
     async def __aenter__(self) -> BareFork:
         self.idle: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
@@ -148,7 +156,7 @@ class BareFork:
 
 
 def ways(
-    pool: DockerSandbox, reuse: DockerSandbox, bare: BareFork, client: docker.DockerClient, image: str
+    pool: DockerSandbox, reuse: DockerSandbox, bare: BareFork, warm: BareFork, client: docker.DockerClient, image: str
 ) -> dict[str, Way]:
     """Return what is compared, by name."""
 
@@ -180,6 +188,7 @@ def ways(
         "docker run per test": run_per_test,
         "subprocess per candidate, no sandbox": subprocess_per_candidate,
         "bare fork, no sandbox": bare.run,
+        "bare fork, warm": warm.run,
     }
 
 
@@ -201,8 +210,9 @@ async def main(rounds: int, numbers: Sequence[int]) -> dict[str, Any]:
         DockerSandbox(url, image, Limits(), size=2) as pool,
         DockerSandbox(url, image, Limits(), size=2, reuse=True) as reuse,
         BareFork(url, image) as bare,
+        BareFork(url, image, WARM) as warm,
     ):
-        compared = ways(pool, reuse, bare, client, image)
+        compared = ways(pool, reuse, bare, warm, client, image)
         for round_number in range(rounds):
             for tests in numbers:
                 for concurrency in (1, 2):
@@ -237,6 +247,7 @@ async def main(rounds: int, numbers: Sequence[int]) -> dict[str, Any]:
             ("pool (default)", "docker run per candidate"),
             ("pool (default)", "bare fork, no sandbox"),
             ("pool, reuse", "bare fork, no sandbox"),
+            ("pool, reuse", "bare fork, warm"),
         ]
     }
     return report

@@ -260,6 +260,7 @@ def serve(marker: str, reuse: bool, network: bool = False) -> int:
     if not machine.is_sandbox:
         return 2
     install_filter(build_filter(network))
+    compile("", "program.py", "exec")  # the first one makes the compiler's types: 2 ms that no child is to spend
     gc.freeze()  # a child's collections leave these pages shared
     sandbox = Sandbox(machine, forks.Zygote(machine) if reuse else forks.Here(machine))
     sandbox.frames.send({"ready": 1})
