@@ -3,8 +3,8 @@
     python benchmarks/sandbox.py [--rounds 5] [--tests 1 10 100] [--json]
 
 Every way runs the same candidate (`f(x)` returns `x + 1`) on k tests, each test in a process of its own, forked from an
-interpreter. "Bare fork" is such an interpreter of the image and no bounds at all; the warm one has compiled something before it
-forks, as the pools have, which saves every child the making of the compiler's types: the floor.
+interpreter. "Bare fork" is such an interpreter of the image and no bounds at all; the warm one has compiled something before
+it forks, as the pools have, which saves every child the making of the compiler's types: the floor.
 CPU counts everything the machine did meanwhile, the Docker engine included. Figures are medians over the rounds, with the
 smallest and the largest.
 """
