@@ -211,7 +211,7 @@ async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, 
     folder.mkdir(parents=True, exist_ok=True)
     with only_process(folder):
         database = Database.create(folder, problem, options.stored(), seed, state)
-        database.record_event("start")
+        database.events.record("start")
         return await _search_with_baseline(folder, problem, options, database, session)
 
 
@@ -244,7 +244,7 @@ async def go_on(folder: Path, session: Session) -> Result:
                 f"{problem.path} has changed since the run began, so its scores could not be compared with the recorded "
                 "ones. Undo the change, or start a new run."
             )
-        database.record_event("resume")
+        database.events.record("resume")
         options = RunOptions.restored(row.options)
         return await _search_with_baseline(folder, problem, options, database, session)
 
@@ -274,7 +274,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
         stack.callback(database.close)
         database.set_status("running")
         try:
-            decided = database.last_event("isolation")
+            decided = database.events.last("isolation")
             opened, isolation = await stack.enter_async_context(
                 grader(
                     problem,
@@ -289,7 +289,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
                 )
             )
             if decided is None and isolation is not None:
-                database.record_event("isolation", **asdict(isolation))
+                database.events.record("isolation", **asdict(isolation))
             _check_level(database, opened.level)
             scorer = Scorer(opened, problem.language, database.known)
             stack.push_async_callback(scorer.close)
@@ -311,20 +311,20 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
             raise
         except Exception as error:
             database.set_status("stopped", str(error)[:2000])
-            database.record_event("fault", error=f"{type(error).__name__}: {error}"[:2000])
+            database.events.record("fault", error=f"{type(error).__name__}: {error}"[:2000])
             raise
         stopped = result.reason is Reason.INTERRUPTED
         database.set_status("stopped" if stopped else "finished", result.reason)
-        database.record_event("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
+        database.events.record("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
         return result
 
 
 def _record_version(database: Database, name: str, adapter: Path, model: str) -> None:
     """Record an adapter that the run did not train itself, and that it is the one in use from now on."""
-    if name in {row.name for row in database.mutators()}:
+    if name in {row.name for row in database.versions.all()}:
         return
-    database.record_adapter(name, model, str(adapter))
-    database.serve_mutator(name, "mutator-use", name=name)
+    database.versions.record(name, model, str(adapter))
+    database.versions.serve(name, "mutator-use", name=name)
 
 
 async def _refresher(
@@ -365,11 +365,11 @@ def use(folder: Path, version: str) -> str:
     """
     database = Database.open(folder)
     try:
-        rows = database.mutators()
+        rows = database.versions.all()
         matching = [row for row in rows if row.name == version or (row.adapter and Path(row.adapter).name == version)]
         if not matching:
             raise BadInput(f"{folder} has no version {version!r}. Known: {', '.join(row.name for row in rows) or 'none'}.")
-        database.serve_mutator(matching[0].name, "mutator-use", name=matching[0].name)
+        database.versions.serve(matching[0].name, "mutator-use", name=matching[0].name)
         return str(matching[0].name)
     finally:
         database.close()

@@ -10,7 +10,6 @@ happens in the order of prompts. So two runs that sample the same have the same 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +20,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, Row, Table, bindparam, func, insert, select, update
 
 from evolve import schema as s
-from evolve.answers import Answer, fingerprint
+from evolve.answers import Answer
 from evolve.completion import Completion, Format, Message
 from evolve.connection import FILE, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
-from evolve.history import Committed, Totals, committed, history, oldest, seeds, stored_score, text, texts, totals
+from evolve.events import Events, record_event
+from evolve.history import Committed, Totals, committed, history, oldest, seeds, totals
 from evolve.problem import Problem
 from evolve.score import Score
+from evolve.stored import insert_programs, program_row, stored_score
+from evolve.versions import Versions
 from sandbox.judge import TestResult
 
 T = TypeVar("T")
@@ -36,7 +38,6 @@ IMPORTED = "imported"
 
 # Statements that every completion needs, built once.
 INSERT = {table: insert(table) for table in s.metadata.tables.values()}
-INSERT_SOURCE = insert(s.source).prefix_with("or ignore", dialect="sqlite")
 SET_RNG = update(s.run).values(rng_state=bindparam("state", type_=s.run.c.rng_state.type))
 SET_ELAPSED = update(s.run).values(elapsed=bindparam("seconds"))
 SET_COMMITTED = update(s.run).values(committed=bindparam("one"))
@@ -101,11 +102,16 @@ class Database:
     Args:
         engine: from `connect`.
         path: the file, for messages.
+
+    Attributes:
+        events: what happened to the run.
+        versions: of its mutator.
     """
 
     def __init__(self, engine: Engine, path: Path):
         self._engine = engine
         self._path = path
+        self.events, self.versions = Events(engine, path), Versions(engine, path)
         with errors(path), engine.connect() as connection:
             row = connection.execute(select(s.run)).one()
             self._objectives = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
@@ -185,24 +191,6 @@ class Database:
         with self._write() as connection:
             connection.execute(update(s.run).values(options=dict(options)))
 
-    def record_event(self, kind: str, **data: Any) -> None:
-        """Record something that happened to the run."""
-        with self._write() as connection:
-            connection.execute(insert(s.event).values(created=time.time(), kind=kind, data=data))
-
-    def happened(self, kind: str) -> bool:
-        """Return whether an event of this kind was recorded."""
-        query = select(s.event.c.id).where(s.event.c.kind == kind).limit(1)
-        with errors(self._path), self._engine.connect() as connection:
-            return connection.execute(query).first() is not None
-
-    def last_event(self, kind: str) -> dict[str, Any] | None:
-        """Return the data of the last event of this kind, or None."""
-        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(1)
-        with errors(self._path), self._engine.connect() as connection:
-            found: dict[str, Any] | None = connection.execute(query).scalar()
-        return found
-
     def level(self) -> str | None:
         """Return the isolation of the run's scores, or None before the first."""
         query = select(s.program.c.level).where(s.program.c.level != IMPORTED).order_by(s.program.c.id).limit(1)
@@ -215,46 +203,6 @@ class Database:
         with errors(self._path), self._engine.connect() as connection:
             found: float | None = connection.execute(select(func.max(s.program.c.fitness))).scalar()
         return found
-
-    def mutator(self, name: str, model: str) -> int:
-        """Return the id of a served name, recorded now if it is new."""
-        with self._write() as connection:
-            found = connection.execute(select(s.mutator.c.id).where(s.mutator.c.name == name)).scalar()
-            if found is not None:
-                return int(found)
-            values = {"name": name, "model": model, "state": "serving", "created": time.time()}
-            return _inserted(connection, s.mutator, values)
-
-    def mutators(self) -> list[Row[Any]]:
-        """Return the rows of all versions of the mutator, in the order in which they were recorded."""
-        with errors(self._path), self._engine.connect() as connection:
-            return list(connection.execute(select(s.mutator).order_by(s.mutator.c.id)))
-
-    def record_adapter(self, name: str, model: str, adapter: str) -> None:
-        """Record a new version, a candidate still."""
-        values = {"name": name, "model": model, "adapter": adapter, "state": "candidate", "created": time.time()}
-        with self._write() as connection:
-            connection.execute(INSERT[s.mutator], values)
-
-    def set_mutator_state(self, name: str, state: str) -> None:
-        """Record how a version stands: candidate, serving, rejected or retired."""
-        with self._write() as connection:
-            connection.execute(update(s.mutator).where(s.mutator.c.name == name).values(state=state))
-
-    def serve_mutator(self, name: str, event: str, /, **data: Any) -> None:
-        """Record in one transaction that a version serves and no other one does, and the event that tells why."""
-        table = s.mutator
-        with self._write() as connection:
-            connection.execute(update(table).where(table.c.state == "serving").values(state="retired"))
-            connection.execute(update(table).where(table.c.name == name).values(state="serving"))
-            connection.execute(INSERT[s.event], {"created": time.time(), "kind": event, "data": data})
-
-    def ended_in_a_row(self, kind: str, count: int) -> bool:
-        """Return whether the last `count` events of this kind say that nothing was accepted."""
-        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(count)
-        with errors(self._path), self._engine.connect() as connection:
-            found = list(connection.scalars(query))
-        return len(found) == count and not any(data["accepted"] for data in found)
 
     def read(self, question: Callable[[Connection], T]) -> T:
         """Answer a question that a reader of this database asks."""
@@ -286,10 +234,10 @@ class Database:
     def record_seed(self, source: str, language: str, score: Score, parent: int | None = None) -> int:
         """Record a program that the run starts from, the initial one first, and return its id."""
         identity = self._seeds + 1
-        row = _program(Answer(source), score, language)
+        row = program_row(Answer(source), score, language)
         row |= {"id": identity, "position": 0, "generation": 0, "parent_id": parent}
         with self._write() as connection:
-            _insert_programs(connection, [row], [source])
+            insert_programs(connection, [row], [source])
             self._vectors(connection, {identity: row})
             self._seeds = identity
         return identity
@@ -317,8 +265,7 @@ class Database:
         """Replace a prompt that was too long by what the model gets instead."""
         with self._write() as connection:
             connection.execute(update(s.prompt).where(s.prompt.c.id == prompt).values(messages=list(messages)))
-            values = {"created": time.time(), "kind": "prompt-shortened", "data": {"prompt": prompt, "reason": reason[:500]}}
-            connection.execute(INSERT[s.event], values)
+            record_event(connection, "prompt-shortened", {"prompt": prompt, "reason": reason[:500]})
 
     def record_completion(
         self,
@@ -358,7 +305,7 @@ class Database:
         }
         rows = []
         for index, (answer, score) in enumerate(answers):
-            row = _program(answer, score, language)
+            row = program_row(answer, score, language)
             row |= {
                 "id": self._seeds + (identity - 1) * self._answers + index + 1,
                 "position": index,
@@ -370,7 +317,7 @@ class Database:
         with self._write() as connection:
             connection.execute(INSERT[s.completion], values)
             connection.execute(SET_ELAPSED, {"seconds": elapsed})
-            _insert_programs(connection, rows, [answer.source for answer, score in answers if score is not None])
+            insert_programs(connection, rows, [answer.source for answer, score in answers if score is not None])
         return [row["id"] for row in rows]
 
     def _completion_id(self, prompt: OpenPrompt, position: int) -> int:
@@ -520,52 +467,7 @@ def _opened(identity: int, values: Mapping[str, Any], missing: Sequence[int]) ->
     )
 
 
-def _program(answer: Answer, score: Score | None, language: str) -> dict[str, Any]:
-    """Return the columns of a program that come from its answer and its score."""
-    row = dict.fromkeys(s.program.c.keys())
-    row |= {"created": time.time(), "status": "unusable", "reason": answer.reason, "solved": False}
-    if answer.source is None or score is None:
-        return row
-    row |= {
-        "source_hash": _digest(answer.source),
-        "fingerprint": fingerprint(answer.source, language),
-        "status": "scored" if score.ran else "failed",
-        "fitness": score.fitness,
-        "solved": score.solved,
-        "scores": score.scores.tolist() if score.values is None else None,
-        "verdicts": [result.verdict for result in score.results],
-        "results": [_kept(result) for result in score.results],
-        "level": score.level,
-    }
-    if score.values is not None:
-        row["metrics"] = {"values": texts(score.values), "given": texts(score.metrics)}
-        row["artifacts"] = texts(score.artifacts)
-    return row
-
-
-def _digest(source: str) -> str:
-    return hashlib.sha256(source.encode()).hexdigest()
-
-
-def _insert_programs(connection: Connection, rows: list[dict[str, Any]], sources: Sequence[str | None]) -> None:
-    new = [{"hash": _digest(source), "text": source} for source in sources if source is not None]
-    if new:
-        connection.execute(INSERT_SOURCE, new)
-    connection.execute(INSERT[s.program], rows)
-
-
 def _inserted(connection: Connection, table: Table, values: Mapping[str, Any]) -> int:
     key = connection.execute(INSERT[table], values).inserted_primary_key
     assert key is not None
     return int(key[0])
-
-
-def _kept(result: TestResult) -> dict[str, Any]:
-    """Return what is stored of a result beside its verdict and score."""
-    return {
-        "got": text(result.got),
-        "detail": text(result.detail),
-        "stderr": text(result.stderr),
-        "loaded": result.loaded,
-        "cpu_seconds": round(result.cpu_seconds, 6),
-    }

@@ -56,7 +56,7 @@ class Bench:
     def mutator_id(self, name: str) -> int:
         """Return the id of a served name."""
         if name not in self._names:
-            self._names[name] = self.database.mutator(name, self._model)
+            self._names[name] = self.database.versions.identity(name, self._model)
         return self._names[name]
 
 

@@ -1,8 +1,8 @@
-"""What recorded rows mean: scores, members of the population, and what each prompt brought, in the order of prompts."""
+"""What recorded rows mean to the search: members of its population, and what each prompt brought, in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,6 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from evolve import schema as s
 from evolve.population import Member
-from evolve.score import Score
-from sandbox.base import Verdict
-from sandbox.judge import TestResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,34 +156,3 @@ def _brought(prompt: Row[Any], programs: Sequence[Row[Any]]) -> Committed:
 def _member(row: Row[Any]) -> Member:
     scores = np.array([np.nan if value is None else value for value in row.scores], dtype=float)
     return Member(row.id, row.text, scores, row.fitness, {} if row.metrics is None else row.metrics["given"])
-
-
-def text(untrusted: str) -> str:
-    """Return text that every database takes: no NUL, no lone surrogate."""
-    return untrusted.replace("\0", "\\0").encode("utf-8", "replace").decode()
-
-
-def texts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping with names and texts that every database takes."""
-    return {text(str(name)): text(value) if isinstance(value, str) else value for name, value in values.items()}
-
-
-def stored_score(row: Row[Any]) -> Score:
-    evaluated = row.metrics is not None
-    scores = np.array([np.nan if value is None else value for value in row.scores or ()], dtype=float)
-    values = row.verdicts if evaluated else scores
-    results = tuple(
-        TestResult(Verdict(verdict), float(row.status == "scored") if evaluated else float(score), **kept)
-        for verdict, score, kept in zip(row.verdicts, values, row.results, strict=False)
-    )
-    return Score(
-        results,
-        np.empty(0) if evaluated else scores,
-        row.status == "scored",
-        row.level,
-        row.fitness,
-        row.solved,
-        row.metrics["values"] if evaluated else None,
-        row.metrics["given"] if evaluated else {},
-        row.artifacts or {},
-    )

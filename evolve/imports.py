@@ -133,7 +133,7 @@ def start_from(
             parent = ids.get(program.parent or "")
             score = _score(problem, program)
             ids[program.key] = database.record_seed(program.source, problem.language, score, parent)
-        database.record_event("import", programs=len(ids))
+        database.events.record("import", programs=len(ids))
         database.set_status("stopped", "imported")
     finally:
         database.close()

@@ -77,13 +77,13 @@ class Search:
         self._rng = np.random.default_rng()
         self._rng.bit_generator.state = database.run().rng_state
         self._solved: int | None = None
-        self._wants_edits = options.edits != "full" and not (options.edits == "auto" and database.happened(FALL_BACK))
+        self._wants_edits = options.edits != "full" and not (options.edits == "auto" and database.events.happened(FALL_BACK))
         self._edited = self._failed_edits = 0
         self._patience = Patience(options.patience, options.better_by, options.patience_metric)
         self._prompts = 0
         self._groups: deque[Group] = deque()
         self._stop = asyncio.Event()
-        last = database.last_event(REFRESH)
+        last = database.events.last(REFRESH)
         self._refreshed = 0 if last is None else int(last["prompt"])
         self._woken = asyncio.Event()
         self._noted = (0.0, 0.0, 0.0, 0.0)
@@ -263,7 +263,7 @@ class Search:
         if task.cancelled():
             return
         task.result()
-        self._database.record_event(REFRESH, prompt=self._prompts)
+        self._database.events.record(REFRESH, prompt=self._prompts)
         self._refreshed = self._prompts
         self._noted = (*self._noted[:3], time.monotonic())
 
@@ -364,7 +364,7 @@ class Search:
             return
         if self._failed_edits > EDITS_MAY_FAIL * self._edited:
             self._wants_edits = False
-            self._database.record_event(FALL_BACK, edited=self._edited, failed=self._failed_edits)
+            self._database.events.record(FALL_BACK, edited=self._edited, failed=self._failed_edits)
             self.progress.note = (
                 f"{self._failed_edits} of {self._edited} edits could not be made: from now on whole programs are asked for"
             )
@@ -376,7 +376,7 @@ class Search:
         self._committed += 0 if at_end else 1
         if wall > 0 and (at_end or self._committed >= self._options.prompts):
             self._noted, self._committed = now, 0
-            self._database.record_event(
+            self._database.events.record(
                 "generation",
                 generation=self.progress.totals.generation,
                 mutator_busy=round(sampling, 3),

@@ -101,10 +101,10 @@ class MutatorRefresher:
     async def restore(self) -> None:
         """Serve the version that the run used last. A candidate that no gate decided on is rejected."""
         context = self._context
-        for row in context.database.mutators():
+        for row in context.database.versions.all():
             if row.state == "candidate":
-                context.database.set_mutator_state(row.name, "rejected")
-        serving = [row for row in context.database.mutators() if row.state == "serving" and row.adapter]
+                context.database.versions.set_state(row.name, "rejected")
+        serving = [row for row in context.database.versions.all() if row.state == "serving" and row.adapter]
         if serving and serving[-1].name != context.mutator.name:
             await context.server.load_adapter(serving[-1].name, self._place(serving[-1].adapter))
             context.mutator.use(serving[-1].name)
@@ -117,11 +117,11 @@ class MutatorRefresher:
     async def refresh(self, prompt: int) -> None:
         """See `Refresher.refresh`."""
         context, database = self._context, self._context.database
-        done = database.last_event("refreshed")
-        if database.ended_in_a_row("refreshed", FAILURES) or (done is not None and done["prompt"] == prompt):
+        done = database.events.last("refreshed")
+        if database.events.fruitless("refreshed", FAILURES) or (done is not None and done["prompt"] == prompt):
             return
-        last = database.last_event("refresh")
-        number = 1 + sum(row.adapter is not None for row in database.mutators())
+        last = database.events.last("refresh")
+        number = 1 + sum(row.adapter is not None for row in database.versions.all())
         name, folder = f"{context.folder.name}-v{number}", self._adapters / f"v{number}"
         shutil.rmtree(folder, ignore_errors=True)  # of a kill between publishing and recording
         started = time.monotonic()
@@ -129,13 +129,13 @@ class MutatorRefresher:
         try:
             result = await self._train(folder, 0 if last is None else int(last["prompt"]))
             figures |= {name: result[name] for name in KEPT if name in result}
-            database.record_adapter(name, context.base_name, str(folder))
+            database.versions.record(name, context.base_name, str(folder))
             await context.server.load_adapter(name, folder)
         except (TrainingError, BadInput, EvolveError) as error:
             context.say(f"v{number} was not made: {str(error).splitlines()[0]}")
             figures["error"] = str(error)[:1000]
             shutil.rmtree(folder, ignore_errors=True)
-            database.set_mutator_state(name, "rejected")
+            database.versions.set_state(name, "rejected")
             self._record(figures, started)
             return
         await self._decide(name, prompt, figures, started)
@@ -143,7 +143,7 @@ class MutatorRefresher:
     async def _train(self, folder: Path, after: int) -> dict[str, Any]:
         """Train in a child process; on the CPU the server gives its cores meanwhile."""
         options, context = self._options, self._context
-        adapters = {row.name: self._place(row.adapter) for row in context.database.mutators() if row.adapter}
+        adapters = {row.name: self._place(row.adapter) for row in context.database.versions.all() if row.adapter}
         start = adapters.get(context.mutator.name, context.adapter)
         spec = AdapterSpec(
             runs=[str(context.folder)],
@@ -176,28 +176,28 @@ class MutatorRefresher:
         figures |= {"accepted": verdict.accepted, "gate": asdict(verdict)}
         if not verdict.accepted:
             context.mutator.use(old)
-            database.set_mutator_state(name, "rejected")
+            database.versions.set_state(name, "rejected")
             context.say(f"{figures['version']} is rejected: {verdict.text}")
             self._record(figures, started)
             await self._drop(name)
             return
         figures["seconds"] = round(time.monotonic() - started, 2)
-        database.serve_mutator(name, "refreshed", **figures)
+        database.versions.serve(name, "refreshed", **figures)
         context.mutator.use(name)
         await self._drop(old)
         context.say(f"{figures['version']} is served: {verdict.text}")
 
     async def _drop(self, name: str) -> None:
         """Serve a version of this run no longer, and forget the state of its optimizer."""
-        row = next((row for row in self._context.database.mutators() if row.name == name), None)
+        row = next((row for row in self._context.database.versions.all() if row.name == name), None)
         if row is not None and row.adapter:
             (self._adapters / Path(row.adapter).name / OPTIMIZER).unlink(missing_ok=True)
             await self._context.server.unload_adapter(name)
 
     def _record(self, figures: dict[str, Any], started: float) -> None:
         figures["seconds"] = round(time.monotonic() - started, 2)
-        self._context.database.record_event("refreshed", **figures)
-        if self._context.database.ended_in_a_row("refreshed", FAILURES):
+        self._context.database.events.record("refreshed", **figures)
+        if self._context.database.events.fruitless("refreshed", FAILURES):
             self._context.say(f"{FAILURES} refreshes in a row were rejected or failed: this run goes on without training")
 
 

@@ -254,7 +254,7 @@ class ToyLab:
             await search.begin()
             await search.run(TinyMutator(model, cell.arm.label, self._plan.temperature))
             result = await search.finish()
-            database.record_event("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
+            database.events.record("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
         finally:
             database.close()
 

@@ -1,0 +1,55 @@
+"""What happened to a run, in order: starts, faults, refreshes, decisions that hold from then on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, insert, select
+
+from evolve import schema as s
+from evolve.connection import errors
+
+INSERT_EVENT = insert(s.event)
+
+
+def record_event(connection: Connection, kind: str, data: dict[str, Any]) -> None:
+    """Record an event as part of a transaction."""
+    connection.execute(INSERT_EVENT, {"created": time.time(), "kind": kind, "data": data})
+
+
+class Events:
+    """The events of one run.
+
+    Args:
+        engine: from `connect`.
+        path: the file, for messages.
+    """
+
+    def __init__(self, engine: Engine, path: Path):
+        self._engine = engine
+        self._path = path
+
+    def record(self, kind: str, **data: Any) -> None:
+        """Record something that happened to the run."""
+        with errors(self._path), self._engine.begin() as connection:
+            record_event(connection, kind, data)
+
+    def happened(self, kind: str) -> bool:
+        """Return whether an event of this kind was recorded."""
+        return bool(self._latest(kind, 1))
+
+    def last(self, kind: str) -> dict[str, Any] | None:
+        """Return the data of the last event of this kind, or None."""
+        return next(iter(self._latest(kind, 1)), None)
+
+    def fruitless(self, kind: str, count: int) -> bool:
+        """Return whether the last `count` events of this kind say that nothing was accepted."""
+        found = self._latest(kind, count)
+        return len(found) == count and not any(data["accepted"] for data in found)
+
+    def _latest(self, kind: str, count: int) -> list[dict[str, Any]]:
+        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(count)
+        with errors(self._path), self._engine.connect() as connection:
+            return list(connection.scalars(query))
