@@ -235,6 +235,9 @@ class VllmServer:
         if not self._cuda:
             environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
             environment.setdefault("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
+            if self._options.get("enforce-eager") is True:
+                # else vLLM still compiles its log-probabilities at the first request: 13 s a start, for no more tokens/s
+                environment.setdefault("TORCHDYNAMO_DISABLE", "1")
         return environment
 
     def _tail(self) -> str:
