@@ -157,7 +157,7 @@ def test_the_scaffold_gives_every_answer_and_marks_its_frames(server, tmp_path):
 
 
 def test_humaneval_is_solved_and_confirmed(server, tmp_path):
-    only = [option for task in (0, 2, 23) for option in ("--only", f"HumanEval/{task}")]
+    only = [option for task in (2, 23) for option in ("--only", f"HumanEval/{task}")]
     assert evolve("import", "humaneval", *only, "--out", tmp_path / "he").returncode == 0
     confirmed = []
     for folder in sorted(path for path in (tmp_path / "he").iterdir() if path.is_dir()):
