@@ -111,17 +111,15 @@ def refreshes(model: str, folder: Path, generations: int) -> dict[str, Any]:
     from sqlalchemy import select
 
     from evolve import schema as s
-    from evolve.connection import FILE, connect
+    from evolve.connection import reading
 
     run = folder / "run"
     shape = ["-P", "2", "-G", "4", "-m", "2", "--budget", str(16 * (generations + 1)), "--seed", "1", "--no-retry"]
     given = ["--model", model, "--train", "vpo", "--sampling", "max_tokens=96", "--out", str(run)]
     command = [str(Path(sys.executable).parent / "evolve"), "run", str(PROBLEM), *shape, *given]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    engine = connect(run / FILE, read_only=True)
-    with engine.connect() as connection:
+    with reading(run) as connection:
         events = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "refreshed")))
-    engine.dispose()
     whole = [data for data in events if "train_seconds" in data]
     gate = [(data.get("gate") or {}).get("seconds", 0.0) for data in whole]
     overhead = [

@@ -16,7 +16,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError as SqlError
 
 from evolve.errors import BadInput, DatabaseError
@@ -24,8 +24,8 @@ from evolve.errors import BadInput, DatabaseError
 FILE = "run.sqlite"
 
 
-def connect(path: Path, read_only: bool = False) -> Engine:
-    """Return an engine for a run's database.
+def connect(path: Path, read_only: bool = False) -> Store:
+    """Open a run's database.
 
     Raises:
         BadInput: there is no run at this place.
@@ -34,7 +34,8 @@ def connect(path: Path, read_only: bool = False) -> Engine:
     if not path.is_file():
         raise BadInput(f"{path.parent} is not a run: it holds no {FILE}. Runs are made by `evolve run PROBLEM`.")
     engine = new_engine(path)
-    with errors(path), engine.connect() as connection:
+    store = Store(engine, path)
+    with store.read() as connection:
         found = MigrationContext.configure(connection).get_current_revision()
     head = ScriptDirectory.from_config(alembic_config()).get_current_head()
     known = {revision.revision for revision in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
@@ -47,7 +48,23 @@ def connect(path: Path, read_only: bool = False) -> Engine:
         if read_only:
             raise DatabaseError(f"{path} has an older schema; `evolve resume {path.parent}` brings it up to date.")
         migrate(engine)
-    return engine
+    return store
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[Connection]:
+    """Read a run's database once; the run may be going on.
+
+    Raises:
+        BadInput: there is no run.
+        DatabaseError: it can't be read.
+    """
+    store = connect(folder / FILE, read_only=True)
+    try:
+        with store.read() as connection:
+            yield connection
+    finally:
+        store.close()
 
 
 @contextlib.contextmanager
@@ -60,6 +77,35 @@ def errors(path: Path) -> Iterator[None]:
             f"{path}: {error.orig or error}. What was recorded before is kept. Check the disk space and whether another "
             f"program uses the file, then `evolve resume {path.parent}`."
         ) from error
+
+
+class Store:
+    """A run's database: transactions whose errors say what to do.
+
+    Args:
+        engine: for the file.
+        path: the file, for messages.
+    """
+
+    def __init__(self, engine: Engine, path: Path):
+        self._engine = engine
+        self._path = path
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Read, without waiting for anybody."""
+        with errors(self._path), self._engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Write in one transaction, which an error undoes."""
+        with errors(self._path), self._engine.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
 
 
 def new_engine(path: Path) -> Engine:

@@ -9,7 +9,6 @@ happens in the order of prompts. So two runs that sample the same have the same 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Row, Table, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
 
 from evolve import schema as s
 from evolve.answers import Answer
 from evolve.completion import Completion, Format, Message
-from evolve.connection import FILE, connect, errors, migrate, new_engine
+from evolve.connection import FILE, Store, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
 from evolve.events import Events, record_event
 from evolve.history import Committed, Totals, committed, history, oldest, seeds, totals
@@ -100,19 +99,17 @@ class Database:
     """The writer of one run.
 
     Args:
-        engine: from `connect`.
-        path: the file, for messages.
+        store: the file.
 
     Attributes:
         events: what happened to the run.
         versions: of its mutator.
     """
 
-    def __init__(self, engine: Engine, path: Path):
-        self._engine = engine
-        self._path = path
-        self.events, self.versions = Events(engine, path), Versions(engine, path)
-        with errors(path), engine.connect() as connection:
+    def __init__(self, store: Store):
+        self._store = store
+        self.events, self.versions = Events(store), Versions(store)
+        with store.read() as connection:
             row = connection.execute(select(s.run)).one()
             self._objectives = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
             self._seeds = _seeds(connection)
@@ -159,59 +156,53 @@ class Database:
                     connection.execute(insert(s.objective), rows)
             engine.dispose()
             unborn.rename(path)
-            return cls(new_engine(path), path)
+            return cls(Store(new_engine(path), path))
 
     @classmethod
     def open(cls, folder: Path) -> Database:
         """Open an existing run's database, brought up to date if it is older."""
-        path = folder / FILE
-        return cls(connect(path), path)
+        return cls(connect(folder / FILE))
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
-
-    @contextlib.contextmanager
-    def _write(self) -> Iterator[Connection]:
-        with errors(self._path), self._engine.begin() as connection:
-            yield connection
+        self._store.close()
 
     def run(self) -> Row[Any]:
         """Return the row of the run."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return connection.execute(select(s.run)).one()
 
     def set_status(self, status: str, reason: str = "") -> None:
         """Record how the run stands: running, finished or stopped."""
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(update(s.run).values(status=status, reason=reason))
 
     def set_options(self, options: Mapping[str, Any]) -> None:
         """Replace the run's options."""
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(update(s.run).values(options=dict(options)))
 
     def level(self) -> str | None:
         """Return the isolation of the run's scores, or None before the first."""
         query = select(s.program.c.level).where(s.program.c.level != IMPORTED).order_by(s.program.c.id).limit(1)
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             found: str | None = connection.execute(query).scalar()
         return found
 
     def best_fitness(self) -> float | None:
         """Return the fitness of the best program, or None before the first."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             found: float | None = connection.execute(select(func.max(s.program.c.fitness))).scalar()
         return found
 
     def read(self, question: Callable[[Connection], T]) -> T:
         """Answer a question that a reader of this database asks."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return question(connection)
 
     def recent_prompts(self, last: int, count: int) -> list[Recent]:
         """Return the most recent prompts up to one, with the programs of their completions, retries left out."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             query = select(s.prompt).where(s.prompt.c.id <= last).order_by(s.prompt.c.id.desc()).limit(count)
             found = []
             for row in connection.execute(query):
@@ -236,7 +227,7 @@ class Database:
         identity = self._seeds + 1
         row = program_row(Answer(source), score, language)
         row |= {"id": identity, "position": 0, "generation": 0, "parent_id": parent}
-        with self._write() as connection:
+        with self._store.write() as connection:
             insert_programs(connection, [row], [source])
             self._vectors(connection, {identity: row})
             self._seeds = identity
@@ -256,14 +247,14 @@ class Database:
             "island": prompt.island,
             "retries": prompt.retries,
         }
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(SET_RNG, {"state": rng_state})
             identity = _inserted(connection, s.prompt, values)
         return _opened(identity, values, range(prompt.completions))
 
     def record_shortened(self, prompt: int, messages: Sequence[Message], reason: str) -> None:
         """Replace a prompt that was too long by what the model gets instead."""
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(update(s.prompt).where(s.prompt.c.id == prompt).values(messages=list(messages)))
             record_event(connection, "prompt-shortened", {"prompt": prompt, "reason": reason[:500]})
 
@@ -314,7 +305,7 @@ class Database:
                 "parent_id": prompt.parent,
             }
             rows.append(row)
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(INSERT[s.completion], values)
             connection.execute(SET_ELAPSED, {"seconds": elapsed})
             insert_programs(connection, rows, [answer.source for answer, score in answers if score is not None])
@@ -329,7 +320,7 @@ class Database:
 
         Prompts are committed in the order of their ids, each once.
         """
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(SET_TWINS, {"one": prompt.id})
             if self._evaluates:
                 evaluated = connection.execute(EVALUATED, {"one": prompt.id})
@@ -357,13 +348,13 @@ class Database:
 
     def known(self, twin: str) -> Score | None:
         """Return the score of a recorded program with this fingerprint, or None."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             row = connection.execute(KNOWN, {"twin": twin}).first()
         return None if row is None else stored_score(row)
 
     def record_hidden(self, program: int, results: Sequence[TestResult]) -> None:
         """Record a program's results on the hidden tests."""
-        with self._write() as connection:
+        with self._store.write() as connection:
             connection.execute(
                 update(s.program)
                 .where(s.program.c.id == program)
@@ -375,23 +366,23 @@ class Database:
 
     def score(self, program: int) -> Score:
         """Return a program's score."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return stored_score(connection.execute(PROGRAM, {"one": program}).one())
 
     def source(self, program: int) -> str:
         """Return a program's text."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return str(connection.execute(SOURCE, {"one": program}).scalar_one())
 
     def history(self) -> Iterator[Committed]:
         """Yield what the run started from, then what each committed prompt brought, in order."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             yield from seeds(connection)
             yield from history(connection)
 
     def open_prompts(self) -> list[OpenPrompt]:
         """Return the prompts that are not committed, as after a kill, in order."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             query = select(s.prompt).where(s.prompt.c.id > select(s.run.c.committed).scalar_subquery())
             opened = []
             for row in connection.execute(query.order_by(s.prompt.c.id)):
@@ -411,7 +402,7 @@ class Database:
     def completion(self, prompt: OpenPrompt, position: int) -> tuple[str, list[str]]:
         """Return the text of a recorded completion, and why each of its answers gave no program."""
         identity = self._completion_id(prompt, position)
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             text = connection.execute(select(s.completion.c.text).where(s.completion.c.id == identity)).scalar_one()
             reasons = select(s.program.c.reason).where(s.program.c.completion_id == identity).order_by(s.program.c.position)
             return str(text), list(connection.scalars(reasons))
@@ -419,19 +410,19 @@ class Database:
     def solved(self) -> int | None:
         """Return the id of a program that passes every visible test, or None."""
         query = select(s.program.c.id).where(s.program.c.solved).order_by(s.program.c.id).limit(1)
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             found: int | None = connection.execute(query).scalar()
         return found
 
     def totals(self) -> Totals:
         """Return what the run has used so far, prompts that are not committed included."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return totals(connection)
 
     def last_format(self) -> Format | None:
         """Return the format of the last completion, or None before the first."""
         query = select(s.completion.c.format).order_by(s.completion.c.id.desc()).limit(1)
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             found: Format | None = connection.execute(query).scalar()
         return found
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from evolve import schema as s
 from evolve.cache import cache_folder
-from evolve.connection import FILE, connect, errors
+from evolve.connection import reading
 from evolve.errors import DatabaseError
 from evolve.history import totals
 from evolve.models import DEFAULT_MODEL, PACKAGED
@@ -89,12 +89,10 @@ def examine_run(folder: Path) -> list[Check]:
     Raises:
         BadInput: there is no run.
     """
-    path = folder / FILE
     lost = "Copy the file away; `sqlite3 run.sqlite .recover` saves what can be read. Start a new run."
     checks: list[Check] = []
     try:
-        engine = connect(path, read_only=True)
-        with errors(path), engine.connect() as connection:
+        with reading(folder) as connection:
             found = list(connection.exec_driver_sql("pragma integrity_check").scalars())
             checks.append(Check("integrity", found == ["ok"], "; ".join(found)[:300], lost))
             loose = len(connection.exec_driver_sql("pragma foreign_key_check").all())
@@ -105,7 +103,6 @@ def examine_run(folder: Path) -> list[Check]:
             checks.append(Check("run", True, f"{run.problem_name}: {state}"))
             there = Path(run.problem).is_dir()
             checks.append(Check("problem", there, run.problem, "Put the problem folder back there, or it can't be resumed."))
-        engine.dispose()
     except DatabaseError as error:
         checks.append(Check("readable", False, str(error)[:300], lost))
     return checks

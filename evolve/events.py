@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, insert, select
 
 from evolve import schema as s
-from evolve.connection import errors
+from evolve.connection import Store
 
 INSERT_EVENT = insert(s.event)
 
@@ -23,17 +22,15 @@ class Events:
     """The events of one run.
 
     Args:
-        engine: from `connect`.
-        path: the file, for messages.
+        store: the run's database.
     """
 
-    def __init__(self, engine: Engine, path: Path):
-        self._engine = engine
-        self._path = path
+    def __init__(self, store: Store):
+        self._store = store
 
     def record(self, kind: str, **data: Any) -> None:
         """Record something that happened to the run."""
-        with errors(self._path), self._engine.begin() as connection:
+        with self._store.write() as connection:
             record_event(connection, kind, data)
 
     def happened(self, kind: str) -> bool:
@@ -51,5 +48,5 @@ class Events:
 
     def _latest(self, kind: str, count: int) -> list[dict[str, Any]]:
         query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(count)
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return list(connection.scalars(query))

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from evolve import schema as s
 from evolve.completion import Completion, Format, Message
-from evolve.connection import FILE, connect, errors
+from evolve.connection import FILE, connect
 from evolve.errors import MutatorError
 
 
@@ -25,7 +25,7 @@ class ReplayMutator:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._engine = connect(folder / FILE, read_only=True)
+        self._store = connect(folder / FILE, read_only=True)
         self.format: Format = "plain"
 
     @property
@@ -46,7 +46,7 @@ class ReplayMutator:
             .join(s.mutator, s.completion.c.mutator_id == s.mutator.c.id)
             .where(s.prompt.c.seed == seed)
         )
-        with errors(self._folder / FILE), self._engine.connect() as connection:
+        with self._store.read() as connection:
             rows = {row.position: row for row in connection.execute(query)}
         missing = [position for position in positions if position not in rows]
         if missing:
@@ -60,4 +60,4 @@ class ReplayMutator:
 
     def close(self) -> None:
         """Close the recorded run."""
-        self._engine.dispose()
+        self._store.close()

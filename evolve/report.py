@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from evolve import schema as s
-from evolve.connection import FILE, connect, errors
+from evolve.connection import FILE, connect, reading
 from evolve.errors import BadInput
 from evolve.history import totals
 from sandbox.base import Verdict
@@ -30,15 +30,15 @@ class Report:
 
     def __init__(self, folder: Path):
         self._path = folder / FILE
-        self._engine: Engine = connect(self._path, read_only=True)
+        self._store = connect(self._path, read_only=True)
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._store.close()
 
     def summary(self) -> dict[str, Any]:
         """Return how the run stands: status, budget used, best program."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             run = connection.execute(select(s.run)).one()
             used = totals(connection)
             best = connection.execute(_ranked(1)).first()
@@ -60,14 +60,14 @@ class Report:
 
     def stop_when(self) -> str | None:
         """Return the goal that was stated when the run began."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             options = connection.execute(select(s.run.c.options)).scalar_one()
         goal: str | None = options["search"]["stop_when"]
         return goal
 
     def top(self, count: int = 10) -> list[dict[str, Any]]:
         """Return the best programs, twins left out."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             return [_brief(row) for row in connection.execute(_ranked(count))]
 
     def program(self, identity: int | None = None) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Report:
         Raises:
             BadInput: there is no such program.
         """
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             if identity is None:
                 best = connection.execute(_ranked(1)).first()
                 if best is None:
@@ -125,7 +125,7 @@ class Report:
 
         With an evaluator, per objective, how many have a value, the best one, and the first program that reached it.
         """
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             names = _tests(connection)
             if not names:
                 return _objectives(connection)
@@ -148,7 +148,7 @@ class Report:
             .group_by(s.completion.c.mutator_id)
             .subquery()
         )
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             rows = connection.execute(
                 select(s.mutator, sampled.c.completions)
                 .outerjoin(sampled, sampled.c.mutator_id == s.mutator.c.id)
@@ -179,7 +179,7 @@ class Report:
 
     def cost(self) -> dict[str, Any]:
         """Return where time and tokens went, over all generations that ended."""
-        with errors(self._path), self._engine.connect() as connection:
+        with self._store.read() as connection:
             used = totals(connection)
             rows = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "generation")))
             full, completions = connection.execute(_full_share()).one()
@@ -330,12 +330,8 @@ def baseline_summary(folder: Path) -> dict[str, Any]:
 
 def program_suffix(folder: Path) -> str:
     """Return the suffix of a run's programs: that of its initial program."""
-    engine = connect(folder / FILE, read_only=True)
-    try:
-        with errors(folder / FILE), engine.connect() as connection:
-            run = connection.execute(select(s.run)).one()
-    finally:
-        engine.dispose()
+    with reading(folder) as connection:
+        run = connection.execute(select(s.run)).one()
     named = run.options.get("place", {}).get("initial")
     found = [Path(named)] if named else sorted(Path(run.problem).glob("initial_program.*"))
     return found[0].suffix if found else ".txt"

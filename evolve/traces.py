@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from evolve import schema as s
-from evolve.connection import FILE, connect, errors
+from evolve.connection import reading
 
 
 def traces(folder: Path) -> Iterator[dict[str, Any]]:
@@ -21,50 +21,45 @@ def traces(folder: Path) -> Iterator[dict[str, Any]]:
     `temperature`, `objectives` (k names), `scores` ((m_i, k), zeros for a program that could not run, null where an
     evaluator gave no value), `statuses`, `verdicts`, `fitness`, `reasons` and `sources` (one entry per answer).
     """
-    path = folder / FILE
-    engine = connect(path, read_only=True)
-    try:
-        with errors(path), engine.connect() as connection:
-            names = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
-            query = (
-                select(s.completion, s.prompt.c.messages, s.prompt.c.generation, s.mutator.c.name.label("mutator"))
-                .join(s.prompt, s.completion.c.prompt_id == s.prompt.c.id)
-                .join(s.mutator, s.completion.c.mutator_id == s.mutator.c.id)
-                .order_by(s.completion.c.id)
-            )
-            for row in connection.execution_options(yield_per=200).execute(query):
-                answers = connection.execute(
-                    select(s.program, s.source.c.text)
-                    .outerjoin(s.source)
-                    .where(s.program.c.completion_id == row.id)
-                    .order_by(s.program.c.position)
-                ).all()
-                yield {
-                    "prompt": row.messages,
-                    "reply": row.text,
-                    "prompt_token_ids": row.prompt_token_ids,
-                    "token_ids": row.token_ids,
-                    "logprobs": row.logprobs,
-                    "sampled": row.sampled,
-                    "mutator": row.mutator,
-                    "generation": row.generation,
-                    "prompt_id": row.prompt_id,
-                    "completion_id": row.id,
-                    "position": row.position,
-                    "retry_of": row.retry_of,
-                    "wanted": row.wanted,
-                    "finish_reason": row.finish_reason,
-                    "temperature": row.temperature,
-                    "objectives": names,
-                    "scores": [_vector(answer.scores, len(names)) for answer in answers],
-                    "statuses": [answer.status for answer in answers],
-                    "verdicts": [answer.verdicts or [] for answer in answers],
-                    "fitness": [answer.fitness for answer in answers],
-                    "reasons": [answer.reason for answer in answers],
-                    "sources": [answer.text for answer in answers],
-                }
-    finally:
-        engine.dispose()
+    with reading(folder) as connection:
+        names = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
+        query = (
+            select(s.completion, s.prompt.c.messages, s.prompt.c.generation, s.mutator.c.name.label("mutator"))
+            .join(s.prompt, s.completion.c.prompt_id == s.prompt.c.id)
+            .join(s.mutator, s.completion.c.mutator_id == s.mutator.c.id)
+            .order_by(s.completion.c.id)
+        )
+        for row in connection.execution_options(yield_per=200).execute(query):
+            answers = connection.execute(
+                select(s.program, s.source.c.text)
+                .outerjoin(s.source)
+                .where(s.program.c.completion_id == row.id)
+                .order_by(s.program.c.position)
+            ).all()
+            yield {
+                "prompt": row.messages,
+                "reply": row.text,
+                "prompt_token_ids": row.prompt_token_ids,
+                "token_ids": row.token_ids,
+                "logprobs": row.logprobs,
+                "sampled": row.sampled,
+                "mutator": row.mutator,
+                "generation": row.generation,
+                "prompt_id": row.prompt_id,
+                "completion_id": row.id,
+                "position": row.position,
+                "retry_of": row.retry_of,
+                "wanted": row.wanted,
+                "finish_reason": row.finish_reason,
+                "temperature": row.temperature,
+                "objectives": names,
+                "scores": [_vector(answer.scores, len(names)) for answer in answers],
+                "statuses": [answer.status for answer in answers],
+                "verdicts": [answer.verdicts or [] for answer in answers],
+                "fitness": [answer.fitness for answer in answers],
+                "reasons": [answer.reason for answer in answers],
+                "sources": [answer.text for answer in answers],
+            }
 
 
 def _vector(scores: list[float | None] | None, k: int) -> list[float | None]:
@@ -84,17 +79,12 @@ def write_traces(folder: Path, target: Path) -> int:
 
 def programs(folder: Path) -> Iterator[tuple[int, str]]:
     """Yield id and source of every distinct program."""
-    path = folder / FILE
-    engine = connect(path, read_only=True)
-    try:
-        query = (
-            select(s.program.c.id, s.source.c.text)
-            .join(s.source)
-            .where(s.program.c.duplicate_of.is_(None))
-            .order_by(s.program.c.id)
-        )
-        with errors(path), engine.connect() as connection:
-            for row in connection.execution_options(yield_per=200).execute(query):
-                yield row.id, row.text
-    finally:
-        engine.dispose()
+    query = (
+        select(s.program.c.id, s.source.c.text)
+        .join(s.source)
+        .where(s.program.c.duplicate_of.is_(None))
+        .order_by(s.program.c.id)
+    )
+    with reading(folder) as connection:
+        for row in connection.execution_options(yield_per=200).execute(query):
+            yield row.id, row.text

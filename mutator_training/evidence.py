@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 
 from evolve import schema as s
-from evolve.connection import FILE, connect, errors
+from evolve.connection import reading
 from evolve.errors import BadInput
 from mutator_training.comparison import cells
 from mutator_training.plan import load
@@ -104,12 +104,8 @@ def gather_runs(given: Sequence[str]) -> Evidence:
         label, equals, place = one.partition("=")
         if not equals or not label:
             raise BadInput(f"--from: expected LABEL=RUN, came {one!r}.")
-        engine = connect(Path(place) / FILE, read_only=True)
-        try:
-            with errors(Path(place) / FILE), engine.connect() as connection:
-                run = connection.execute(select(s.run)).one()
-        finally:
-            engine.dispose()
+        with reading(Path(place)) as connection:
+            run = connection.execute(select(s.run)).one()
         answers = int(run.options.get("search", {}).get("answers", 1))
         problem = Path(run.problem).name
         found.setdefault(label, {}).setdefault(problem, []).append((int(run.seed), Path(place), answers))

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from evolve import schema as s
-from evolve.connection import FILE, connect, errors
+from evolve.connection import reading
 from evolve.errors import BadInput
 
 
@@ -21,18 +21,11 @@ def behaviour(runs: Sequence[Path]) -> tuple[str, str | None]:
     bases: dict[str, Path] = {}
     names: set[str] = set()
     for run in runs:
-        engine = connect(run / FILE, read_only=True)
-        try:
-            with errors(run / FILE), engine.connect() as connection:
-                query = (
-                    select(s.mutator.c.model, s.mutator.c.name)
-                    .join(s.completion)
-                    .order_by(s.completion.c.id.desc())
-                    .limit(1)
-                )
-                row = connection.execute(query).first()
-        finally:
-            engine.dispose()
+        with reading(run) as connection:
+            query = (
+                select(s.mutator.c.model, s.mutator.c.name).join(s.completion).order_by(s.completion.c.id.desc()).limit(1)
+            )
+            row = connection.execute(query).first()
         if row is None:
             raise BadInput(f"{run} holds no completion yet, so there is nothing to train on.")
         bases[row.model] = run

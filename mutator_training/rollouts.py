@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select
 
 from evolve import problem as problems
 from evolve import schema as s
-from evolve.connection import FILE, connect, errors
+from evolve.connection import reading
 from evolve.errors import BadInput
 from mutator_training.simplex import Array
 
@@ -109,14 +109,9 @@ def groups(folder: Path, selection: Selection | None = None) -> Rollouts:
         DatabaseError: it can't be read.
     """
     wanted = selection or Selection()
-    path = folder / FILE
-    engine = connect(path, read_only=True)
-    try:
-        with errors(path), engine.connect() as connection:
-            scale = Scale.of(connection)
-            found, left_out = _read(connection, wanted, scale)
-    finally:
-        engine.dispose()
+    with reading(folder) as connection:
+        scale = Scale.of(connection)
+        found, left_out = _read(connection, wanted, scale)
     if not found and left_out.get("no token ids"):
         raise BadInput(
             f"{folder} has no token ids, so no mutator can be trained from it. They come from vLLM: search with a managed "

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from evolve import schema as s
-from evolve.connection import FILE, connect, errors
+from evolve.connection import reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,14 @@ def trace(run: Path) -> Trace:
         BadInput: no run.
         DatabaseError: it can't be read.
     """
-    engine = connect(run / FILE, read_only=True)
-    try:
-        with errors(run / FILE), engine.connect() as connection:
-            rows = connection.execute(
-                select(s.program.c.fitness, s.program.c.solved, s.program.c.completion_id, s.completion.c.completion_tokens)
-                .join(s.completion)
-                .order_by(s.program.c.completion_id, s.program.c.position)
-            ).all()
-            seed = connection.execute(select(s.program.c.fitness).where(s.program.c.completion_id.is_(None))).first()
-            ended = connection.scalars(select(s.event.c.data).where(s.event.c.kind == "end").order_by(s.event.c.id)).all()
-    finally:
-        engine.dispose()
+    with reading(run) as connection:
+        rows = connection.execute(
+            select(s.program.c.fitness, s.program.c.solved, s.program.c.completion_id, s.completion.c.completion_tokens)
+            .join(s.completion)
+            .order_by(s.program.c.completion_id, s.program.c.position)
+        ).all()
+        seed = connection.execute(select(s.program.c.fitness).where(s.program.c.completion_id.is_(None))).first()
+        ended = connection.scalars(select(s.event.c.data).where(s.event.c.kind == "end").order_by(s.event.c.id)).all()
     best = float(seed.fitness) if seed is not None and seed.fitness is not None else 0.0
     candidates, tokens, values = [0], [0], [best]
     solved_at = solved_tokens = None

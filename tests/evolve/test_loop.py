@@ -260,11 +260,13 @@ async def test_a_full_disk_is_an_error_that_keeps_what_is_recorded(tmp_path, pro
     database = Database.open(run.folder)
     pages = run.sql("pragma page_count")[0][0]
 
-    @event.listens_for(database._engine, "connect")
+    engine = database._store._engine
+
+    @event.listens_for(engine, "connect")
     def shrink(connection, _):
         connection.execute(f"pragma max_page_count = {pages + 20}")
 
-    database._engine.dispose()  # the listener is for new connections
+    engine.dispose()  # the listener is for new connections
     search = run.search_on(database, run.options)
     await search.begin()
     with pytest.raises(DatabaseError, match=r"full.*evolve resume"):
