@@ -15,9 +15,7 @@ quickstart: setup
 		$(BIN)/evolve run problems/calculator --out $(RUN) --budget 48 --seed 1 --sampling temperature=0.8 --sampling max_tokens=512; \
 	fi
 
-# Set-up mostly waits for downloads, so the checks run beside it.
-test:
-	$(MAKE) -j2 setup check
+test: setup check
 	$(BIN)/pytest -m slow -v --durations=30
 
 check: install
