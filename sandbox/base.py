@@ -41,7 +41,7 @@ class Limits:
     """Limits of one test. CPU time is the limit that counts; wall time only ends what waits.
 
     Args:
-        cpu_seconds: CPU time of the process that runs the test; whole seconds are enforced by the kernel.
+        cpu_seconds: CPU time of a test's process and all that it starts.
         wall_seconds: elapsed time; None means three times `cpu_seconds` plus one second.
         memory_mb: address space above the interpreter's own, and the memory of the whole container.
         output_kb: size of an answer.
@@ -100,8 +100,10 @@ class Outcome:
         stderr: the end of what the program wrote to stderr.
         loaded: whether the program's own code was reached by a test's arguments; False for a program that does not
             compile, fails at import or lacks the entry function.
-        cpu_seconds: CPU time of the test's process, from `wait4`.
+        cpu_seconds: CPU time of the test's process and of all that it started, by the container's control group where there
+            is one.
         wall_seconds: elapsed time; never a score, because it depends on the load of the machine.
+        printed: the end of what a stdin program wrote to stdout before it failed, for people and prompts.
     """
 
     verdict: Verdict | None
@@ -111,6 +113,7 @@ class Outcome:
     loaded: bool = True
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
+    printed: str = ""
 
 
 class SandboxError(Exception):

@@ -19,7 +19,7 @@ from pathlib import Path
 from sandbox import cgroup
 from sandbox.base import EngineUnavailable, Limits, SandboxError
 from sandbox.cgroup import Cgroup
-from sandbox.container import ENVIRONMENT, RUNNER, SUPERVISOR_MB
+from sandbox.container import ENVIRONMENT, RUNNER, SHARED_MB, SUPERVISOR_MB
 from sandbox.pool import PooledSandbox
 
 PROCESSES = 64
@@ -50,12 +50,18 @@ class Wrapped:
         self._stdin.write(data)
         await self._stdin.drain()
 
+    async def ran_out_of_memory(self) -> bool:
+        """See `Stream.ran_out_of_memory`."""
+        return self._group is not None and self._group.out_of_memory()
+
     async def destroy(self) -> None:
         """Kill bubblewrap; its PID namespace dies with it."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         self._stdin.close()
+        while await self._stdout.read(1 << 18):
+            pass  # what nobody reads would keep the process from counting as ended
         await self._process.wait()
         if self._group is not None:
             await asyncio.to_thread(self._group.remove)
@@ -121,9 +127,12 @@ class BubblewrapBackend:
         command += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"]
         command += ["--ro-bind", str(self._root), "/", "--proc", "/proc", "--dev", "/dev"]
         command += ["--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp", "--remount-ro", "/dev", "--chdir", "/tmp"]
+        command += ["--perms", "1777", "--size", str(SHARED_MB << 20), "--tmpfs", "/dev/shm"]
         if group is not None:
-            outside, inside = group.counter
-            command += ["--tmpfs", "/sys", "--ro-bind", str(outside), inside, "--remount-ro", "/sys"]
+            command += ["--tmpfs", "/sys"]
+            for outside, inside in group.counters:
+                command += ["--ro-bind", str(outside), inside]
+            command += ["--remount-ro", "/sys"]
         for name, value in {"PATH": "/usr/bin:/bin", **ENVIRONMENT}.items():
             command += ["--setenv", name, value]
         command += ["--", "python3", "-I", RUNNER]

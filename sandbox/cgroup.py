@@ -25,7 +25,7 @@ class Cgroup:
 
     def __init__(self, name: str, memory: int, processes: int):
         self._v2 = (ROOT / "cgroup.controllers").exists()
-        controllers = [""] if self._v2 else ["memory", "pids"]
+        controllers = [""] if self._v2 else ["memory", "pids", "cpuacct"]
         self._folders = [ROOT / controller / name for controller in controllers]
         for folder in self._folders:
             folder.mkdir()
@@ -36,7 +36,7 @@ class Cgroup:
         else:
             (first / "memory.limit_in_bytes").write_text(str(memory))
             self._optional(first / "memory.memsw.limit_in_bytes", str(memory))
-        (self._folders[-1] / "pids.max").write_text(str(processes))
+        (self._folders[0 if self._v2 else 1] / "pids.max").write_text(str(processes))
 
     @staticmethod
     def _optional(path: Path, value: str) -> None:
@@ -50,11 +50,22 @@ class Cgroup:
         return [folder / "cgroup.procs" for folder in self._folders]
 
     @property
-    def counter(self) -> tuple[Path, str]:
-        """The file that counts processes killed for memory, and where the supervisor looks for it."""
+    def counters(self) -> list[tuple[Path, str]]:
+        """The files that count processes killed for memory and CPU time, and where the supervisor looks for them."""
         if self._v2:
-            return self._folders[0] / "memory.events", "/sys/fs/cgroup/memory.events"
-        return self._folders[0] / "memory.oom_control", "/sys/fs/cgroup/memory/memory.oom_control"
+            return [(self._folders[0] / name, f"/sys/fs/cgroup/{name}") for name in ("memory.events", "cpu.stat")]
+        memory, _, cpu = self._folders
+        return [
+            (memory / "memory.oom_control", "/sys/fs/cgroup/memory/memory.oom_control"),
+            (cpu / "cpuacct.usage", "/sys/fs/cgroup/cpuacct/cpuacct.usage"),
+        ]
+
+    def out_of_memory(self) -> bool:
+        """Return whether a process of the group was killed for memory."""
+        with contextlib.suppress(OSError):
+            _, _, rest = self.counters[0][0].read_text().partition("oom_kill ")
+            return bool(rest) and int(rest.split(maxsplit=1)[0]) > 0
+        return False
 
     def remove(self) -> None:
         """Remove the group once its processes are gone (blocking, milliseconds).

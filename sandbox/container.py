@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,9 @@ RUNNER = f"{HOME}/guest/runner.py"
 SUPERVISOR_MB = 128
 """Memory of the container beyond a program's limit: the supervisor with numpy loaded, and the test's copy of it."""
 LEAVE_SECONDS = 3
-ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "HOME": "/tmp"}
+SHARED_MB = 64
+"""Of /dev/shm, which process pools and their queues need; what lies there counts as memory."""
 
 EngineErrors = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 
@@ -87,7 +90,11 @@ def host_config(client: docker.APIClient, recipe: Recipe) -> dict[str, Any]:
         nano_cpus=int(recipe.cores * 1e9),
         ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"),
-        tmpfs={"/tmp": f"{'exec,size=96m' if recipe.builds else 'noexec,size=16m'},nosuid,nodev"},
+        tmpfs={
+            "/tmp": f"{'exec,size=96m' if recipe.builds else 'noexec,size=16m'},nosuid,nodev",
+            "/dev/shm": f"noexec,nosuid,nodev,size={SHARED_MB}m",
+            "/dev/mqueue": "ro,noexec,nosuid,nodev,size=4k",  # else the engine lays its message queues there, for writing
+        },
         ulimits=[
             docker.types.Ulimit(name="core", soft=0, hard=0),
             docker.types.Ulimit(name="nofile", soft=256, hard=256),
@@ -109,6 +116,7 @@ class Container:
         self._socket.setblocking(False)
         self._threads = threads
         self._raw = bytearray()
+        self._started = time.time()
 
     @classmethod
     def start(cls, client: docker.APIClient, recipe: Recipe, threads: Executor) -> Container:
@@ -177,6 +185,20 @@ class Container:
     async def write(self, data: bytes) -> None:
         """See `Stream.write`."""
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def ran_out_of_memory(self) -> bool:
+        """See `Stream.ran_out_of_memory`: the engine tells, also of a container that is gone."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._out_of_memory)
+
+    def _out_of_memory(self) -> bool:
+        filters = {"container": self._id, "event": "oom"}
+        since, until = int(self._started) - 1, int(time.time()) + 1
+        try:
+            for _ in self._client.events(since=since, until=until, filters=filters):
+                return True
+        except EngineErrors:
+            pass  # whether the engine is there is asked elsewhere
+        return False
 
     async def destroy(self) -> None:
         """Close the stream and remove the container; a container that is already going counts as removed."""

@@ -72,7 +72,7 @@ class DockerBackend:
 
     async def close(self) -> None:
         """Close the connections."""
-        self._threads.shutdown()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
             self._client.close()
 

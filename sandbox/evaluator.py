@@ -15,10 +15,10 @@ import base64
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sandbox.base import Outcome, SandboxError, Verdict
-from sandbox.pool import FAULTS_PER_PROGRAM, PooledSandbox
+from sandbox.base import Outcome, SandboxError
+from sandbox.pool import FAULTS_PER_PROGRAM, PooledSandbox, killed
 from sandbox.wire import Guest, GuestDied, calls_job, evaluator_job
 
 INSTANCES = 8
@@ -74,12 +74,14 @@ class EvaluatorSandbox:
         """
         async with self._pool.slot():
             deaths = faults = 0
+            out_of_memory = False
             while True:
                 candidate = _Candidate(self._pool, source)
                 guest = await self._pool.take()
                 try:
                     return await self._once(guest, candidate, source)
                 except GuestDied as death:
+                    out_of_memory = out_of_memory or await guest.ran_out_of_memory()
                     if await self._pool.blame(guest) and not candidate.machine_failed:
                         deaths += 1
                     else:
@@ -87,8 +89,8 @@ class EvaluatorSandbox:
                     if faults >= FAULTS_PER_PROGRAM:
                         raise SandboxError(f"The sandbox engine failed {faults} times under one program: {death}") from death
                     if deaths == 2:
-                        detail = f"the evaluator's sandbox died, twice: {death}"[:1000]
-                        return Outcome(Verdict.KILLED, detail=detail, loaded=False)
+                        detail = f"the evaluator's sandbox died, twice: {death}"
+                        return replace(killed(out_of_memory, self._pool.limits, detail), loaded=False)
                 finally:
                     self._pool.discard(guest)
                     candidate.discard()

@@ -24,6 +24,9 @@ PROGRAMS_PER_GUEST = 500
 """After how many programs a re-used sandbox is replaced all the same."""
 
 READY_SECONDS = 60
+CLOSE_SECONDS = 30
+"""How long the end of one sandbox is waited for."""
+
 SETTLE_SECONDS = 0.3
 """How long an engine that goes down may take to end a second sandbox after the first."""
 
@@ -87,6 +90,7 @@ class PooledSandbox:
         self._slots = asyncio.Semaphore(size)
         self._ready: asyncio.Queue[Guest | SandboxError] = asyncio.Queue()
         self._background: set[asyncio.Task[None]] = set()
+        self._faults: tuple[type[Exception], ...] = (*backend.faults, TimeoutError)
         self._closing = False
         self._sentinel: Guest | None = None
         self._generation = 0
@@ -194,8 +198,9 @@ class PooledSandbox:
 
     async def _destroy(self, guest: Guest) -> None:
         try:
-            await guest.destroy()
-        except self._backend.faults as error:  # it ends with its stdin; the next start's reaper removes what is left
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await guest.destroy()
+        except self._faults as error:  # it ends with its stdin; the next start's reaper removes what is left
             log.warning("a sandbox could not be removed: %s", str(error))
 
     async def _refill(self) -> None:
@@ -251,6 +256,13 @@ class PooledSandbox:
             await self._backend.close()
         if faults:
             raise faults[0]
+
+
+def killed(out_of_memory: bool, limits: Limits, reason: str) -> Outcome:
+    """Return the outcome of what took its sandbox down; for memory, that is the verdict."""
+    if out_of_memory:
+        return Outcome(Verdict.MEMORY, detail=f"used more than {limits.memory_mb} MB and took its sandbox down")
+    return Outcome(Verdict.KILLED, detail=reason[:1000])
 
 
 class _Tests:
@@ -314,6 +326,7 @@ class _Tests:
         if self._deaths >= DEATHS_PER_PROGRAM:
             return Outcome(Verdict.NOT_RUN, detail=f"the program took {self._deaths} sandboxes down before")
         deaths = 0
+        out_of_memory = False
         while True:
             try:
                 guest = await self._loaded()
@@ -322,11 +335,13 @@ class _Tests:
                     self.drop()
                 return outcome
             except GuestDied as death:
+                assert self._guest is not None
+                out_of_memory = out_of_memory or await self._guest.ran_out_of_memory()
                 if await self._blame(death):
                     deaths += 1
                 if deaths == 2:
                     self._deaths += 1
-                    return Outcome(Verdict.KILLED, detail=f"the sandbox died in this test, twice: {death}"[:1000])
+                    return killed(out_of_memory, self._pool.limits, f"the sandbox died in this test, twice: {death}")
 
     async def _loaded(self) -> Guest:
         if self._guest is None:

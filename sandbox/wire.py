@@ -13,8 +13,10 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from sandbox.base import Limits, Outcome, Program, Verdict
+from sandbox.endings import DETAIL, Ending, Malformed
+from sandbox.waking import waking_timeout
 
-HEADER_CAP = 1 << 18
+HEADER_CAP = 1 << 16
 GRACE_SECONDS = 20.0
 """How much longer than a test's wall limit the host waits for its frame before it gives the sandbox up."""
 
@@ -43,6 +45,10 @@ class Stream(Protocol):
 
     def alive(self) -> bool:
         """Return False when the stream has already ended."""
+        ...
+
+    async def ran_out_of_memory(self) -> bool:
+        """Return whether the kernel has killed a process of this sandbox for memory, where that can be told."""
         ...
 
     async def destroy(self) -> None:
@@ -94,6 +100,11 @@ def _load_seconds(job: dict[str, Any]) -> float:
     return float(job["wall"]) + (BUILD_SECONDS if job["toolchain"] else GRACE_SECONDS)
 
 
+def _body_cap(limits: Limits) -> int:
+    """Return the bytes that may follow a frame's header: an answer, or a reason, and the ends of two streams."""
+    return (limits.output_kb << 10) + 3 * HEADER_CAP
+
+
 def _bounds(limits: Limits) -> dict[str, Any]:
     return {
         "cpu": limits.cpu_seconds,
@@ -114,6 +125,8 @@ class Guest:
     def __init__(self, stream: Stream, generation: int = 0):
         self._stream = stream
         self._buffer = bytearray()
+        self._is_function = True
+        self._other_language = False
         self.generation = generation
         self.programs = 0
 
@@ -128,11 +141,22 @@ class Guest:
             GuestDied: it did not come.
         """
         try:
-            header, _ = await asyncio.wait_for(self._frame(0), timeout)
+            async with waking_timeout(timeout):
+                header, _ = await self._frame(0)
         except TimeoutError:
             raise GuestDied(f"the supervisor was not ready after {timeout:.0f} s") from None
         if header.get("ready") != 1:
             raise GuestDied("the supervisor did not introduce itself")
+
+    async def ran_out_of_memory(self) -> bool:
+        """See `Stream.ran_out_of_memory`."""
+        return await self._stream.ran_out_of_memory()
+
+    def _takes(self, job: dict[str, Any]) -> None:
+        """Remember how the frames of a job's tests are to be read."""
+        self.programs += 1
+        self._is_function = job["mode"] != "tests" or job["entry"] is not None
+        self._other_language = job["toolchain"] is not None
 
     async def load(self, job: dict[str, Any]) -> None:
         """Hand a job over and wait until its program is built.
@@ -140,10 +164,10 @@ class Guest:
         Raises:
             GuestDied: the sandbox did not outlive that.
         """
-        self.programs += 1
+        self._takes(job)
         seconds = _load_seconds(job)
         try:
-            async with asyncio.timeout(seconds):
+            async with waking_timeout(seconds):
                 await self._send(_sized(job))
                 await self._frame(0)  # the program is built, or can't be; its tests will tell
         except TimeoutError:
@@ -156,12 +180,12 @@ class Guest:
             GuestDied: no valid frame came, for whatever reason.
         """
         try:
-            async with asyncio.timeout(limits.wall + GRACE_SECONDS):
+            async with waking_timeout(limits.wall + GRACE_SECONDS):
                 await self._send(struct.pack(">II", identity, len(data)) + data)
-                header, answer = await self._frame(limits.output_kb << 10)
+                header, body = await self._frame(_body_cap(limits))
         except TimeoutError:
             raise GuestDied("no frame in time") from None
-        return self._outcome(identity, header, answer)
+        return self._outcome(identity, header, body, limits)
 
     async def test_many(
         self,
@@ -188,16 +212,17 @@ class Guest:
         parts = [] if job is None else [_sized(job)]
         parts += [struct.pack(">II", identity, len(test)) + test for identity, test in enumerate(inputs, start=first)]
         parts += [struct.pack(">II", END, 0)] if reset else []
-        self.programs += job is not None
+        if job is not None:
+            self._takes(job)
         sending = asyncio.create_task(self._send(b"".join(parts)))
         try:
             if job is not None:
-                async with asyncio.timeout(_load_seconds(job)):
+                async with waking_timeout(_load_seconds(job)):
                     await self._frame(0)  # the program is built, or can't be; its tests will tell
             for identity in range(first, first + len(inputs)):
-                async with asyncio.timeout(limits.wall + GRACE_SECONDS):
-                    header, answer = await self._frame(limits.output_kb << 10)
-                outcome, usable = self._outcome(identity, header, answer)
+                async with waking_timeout(limits.wall + GRACE_SECONDS):
+                    header, body = await self._frame(_body_cap(limits))
+                outcome, usable = self._outcome(identity, header, body, limits)
                 outcomes.append(outcome)
                 if not usable:
                     return False
@@ -222,10 +247,10 @@ class Guest:
         """
         calls: set[asyncio.Task[Any]] = set()
         try:
-            async with asyncio.timeout(limits.wall + GRACE_SECONDS):
+            async with waking_timeout(limits.wall + GRACE_SECONDS):
                 await self._send(struct.pack(">II", 0, 0))
                 while True:
-                    frame = asyncio.create_task(self._frame(limits.output_kb << 10))
+                    frame = asyncio.create_task(self._frame(_body_cap(limits)))
                     calls.add(frame)
                     while not frame.done():
                         done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
@@ -235,7 +260,7 @@ class Guest:
                     header, data = frame.result()
                     number = header.get("call", header.get("closed"))
                     if number is None:
-                        return self._outcome(0, header, data)[0]
+                        return self._outcome(0, header, data, limits)[0]
                     if type(number) is not int or not 0 < number < END:
                         raise GuestDied("a malformed frame")
                     request = data if "call" in header else None
@@ -269,29 +294,24 @@ class Guest:
     async def _control(self, data: bytes) -> dict[str, Any]:
         """Return the frame that says that the supervisor is done with something; empty when it isn't."""
         try:
-            async with asyncio.timeout(RESET_SECONDS):
+            async with waking_timeout(RESET_SECONDS):
                 await self._send(data)
                 return (await self._frame(0))[0]
         except (TimeoutError, GuestDied):
             return {}
 
-    @staticmethod
-    def _outcome(identity: int, header: dict[str, Any], answer: bytes) -> tuple[Outcome, bool]:
-        try:
-            if header["id"] != identity:
-                raise GuestDied("a frame for another test")
-            verdict = header["verdict"]
-            outcome = Outcome(
-                verdict=None if verdict is None else Verdict(verdict),
-                answer=answer,
-                detail=str(header["detail"])[:1000],
-                stderr=str(header["stderr"])[-2000:],
-                loaded=header["loaded"] is True,
-                cpu_seconds=float(header["cpu"]),
-                wall_seconds=float(header["wall"]),
-            )
-        except (KeyError, ValueError, TypeError) as error:
-            raise GuestDied(f"a malformed frame: {error!r}") from None
+    def _outcome(self, identity: int, header: dict[str, Any], body: bytes, limits: Limits) -> tuple[Outcome, bool]:
+        if header.get("id") != identity:
+            raise GuestDied("a frame for another test")
+        if "broken" in header:
+            outcome = Outcome(Verdict.EXCEPTION, detail=str(header["broken"])[:DETAIL], loaded=False)
+        elif header.get("reply") is True:
+            outcome = Outcome(None, body)
+        else:
+            try:
+                outcome = Ending.of(header, body).outcome(limits, self._is_function, self._other_language)
+            except Malformed as error:
+                raise GuestDied(str(error)) from None
         return outcome, header.get("clean") is True
 
     async def _send(self, data: bytes) -> None:

@@ -19,10 +19,10 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .machine import SCRATCH
+
 FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
 RESULT = 3  # the descriptor for reports
-SCRATCH = "/tmp"
-PR_SET_DUMPABLE = 4
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,36 +44,35 @@ def begin(task: dict[str, Any], ends: list[int]) -> NoReturn:
         os.closerange(RESULT + 1, 1024)
         bind(task)
         status = WORKS[task["work"]](task)
+        if task["work"] == "execute" and task["entry"] is None:
+            # A program of its own ends as Python ends: threads joined, what it registered run, every file flushed.
+            ctypes.pythonapi.Py_Exit(status)
     finally:
-        os._exit(status)  # whatever the program has registered for its exit does not run
+        os._exit(status)  # a function has answered: whatever it registered for its exit does not run
 
 
 def bind(task: dict[str, Any]) -> None:
-    """Bound this process for good: memory killer first, CPU time, files, address space, user.
+    """Bound this process for good: a session of its own, CPU time, files, address space, user.
 
-    The filter of system calls is the supervisor's own, which every child inherits.
+    The filter of system calls and the standing with the memory killer are inherited. With a session of its own goes a
+    scheduling group (`/proc/self/autogroup`) that nobody else is in.
 
     Args:
-        task: limits, the user to become where the supervisor is root, and `space`: address space of the interpreter itself
-            in bytes, or 0 to leave the address space unbounded: runtimes such as V8 reserve far more than they use, and the
-            container's memory bounds them.
+        task: limits, the user to become where the supervisor is root, `metered`: whether the supervisor measures the CPU
+            time, and `space`: address space of the interpreter itself in bytes, or 0 to leave the address space unbounded:
+            runtimes such as V8 reserve far more than they use, and the container's memory bounds them.
     """
-    root = os.geteuid() == 0
-    if not root:
-        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root and the next write is refused
-    adjustment = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    os.write(adjustment, b"1000")
-    os.close(adjustment)
-    if not root:
-        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    cpu = max(1, -int(-task["cpu"] // 1))
+    os.setsid()
+    cpu = max(1, -int(-task["cpu"] // 1)) + (
+        1 if task["metered"] else 0
+    )  # the meter comes first, for all processes together
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # SIGXCPU names the reason, SIGKILL a second later insists
     limits = [(resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_CORE, 0)]
     if task["space"]:
         limits.append((resource.RLIMIT_AS, task["space"] + task["memory"]))
     for which, limit in limits:
         resource.setrlimit(which, (limit, limit))
-    if root:
+    if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(task["user"], task["user"], task["user"])
         os.setresuid(task["user"], task["user"], task["user"])
@@ -88,15 +87,21 @@ def become(command: list[str], folder: str) -> NoReturn:
 
 
 def run(work: Callable[[dict[str, Any]], None], job: dict[str, Any]) -> int:
-    """Do `work`, report why it did not end well, and return the exit code."""
+    """Do `work`, report why it did not end well, and return the exit code.
+
+    Of a program of its own the exit code tells how it ended, as Python's does; of a function its report.
+    """
+    alone = work is execute and job["entry"] is None
     try:
         work(job)
+        return 0
     except SystemExit as error:
-        if work is not execute or job["entry"] is not None or error.code not in (None, 0):
-            report(b"X", f"sys.exit({error.code!r})".encode("utf-8", "replace")[:200])
-            return 1
-        sys.stdout.flush()
-        report(b"A")
+        if alone and error.code in (None, 0):
+            return 0
+        if alone and type(error.code) is not int:
+            print(error.code, file=sys.stderr)
+        report(b"X", f"sys.exit({error.code!r})".encode("utf-8", "replace")[:200])
+        return error.code & 0xFF or 1 if type(error.code) is int else 1
     except NotPlain as error:
         report(b"I", str(error).encode("utf-8", "replace"))
     except MemoryError as error:
@@ -105,7 +110,7 @@ def run(work: Callable[[dict[str, Any]], None], job: dict[str, Any]) -> int:
         report(b"E", describe(error).encode("utf-8", "replace"))
     with contextlib.suppress(BaseException):
         sys.stderr.flush()
-    return 0
+    return int(alone)
 
 
 def report(kind: bytes, text: bytes = b"") -> None:
@@ -167,8 +172,6 @@ def execute(job: dict[str, Any]) -> None:
     source, entry = job["source"], job["entry"]
     if entry is None:
         load(source, "__main__", before=lambda: report(b"L"))
-        sys.stdout.flush()
-        report(b"A")
         return
     data = b""
     while piece := os.read(0, 1 << 20):

@@ -17,16 +17,33 @@ import select
 import signal
 import struct
 import sys
-from typing import Any, Protocol
+import time
+from typing import Any, NamedTuple, Protocol
 
 from . import child
-from .machine import Machine
+from .machine import Machine, MemoryKiller
 
 PR_SET_CHILD_SUBREAPER = 36
-ENDED = struct.Struct("=iid")  # exit status, survivors, CPU seconds
+ENDED = struct.Struct("=iidd")  # exit status, survivors, CPU seconds of what was reaped, of the zygote
 FORK, FORK_WITH_NUMPY, KILL = b"f", b"n", b"k"
 Task = dict[str, Any]
 """What a child is to do and how it is bound; see `child.begin`."""
+
+
+class End(NamedTuple):
+    """How a child ended.
+
+    Attributes:
+        status: as `wait4` gives it.
+        survivors: processes that outlived the child.
+        reaped: CPU seconds of the child and of them.
+        others: CPU seconds of a process of ours that forked it.
+    """
+
+    status: int
+    survivors: int
+    reaped: float
+    others: float
 
 
 class Process(Protocol):
@@ -42,12 +59,8 @@ class Process(Protocol):
         """Return whether the child has ended. Does not wait."""
         ...
 
-    def finish(self, kill: bool) -> tuple[int, float, int]:
-        """Wait for the child's end, by force if asked, and end what it started.
-
-        Returns:
-            Exit status, CPU seconds, and how many processes outlived the child.
-        """
+    def finish(self, kill: bool) -> End:
+        """Wait for the child's end, by force if asked, and end what it started."""
         ...
 
 
@@ -66,14 +79,16 @@ class Forks(Protocol):
 class Here:
     """Forks in this process."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Machine, killer: MemoryKiller):
         self._machine = machine
+        self._killer = killer
 
     def start(self, task: Task, ends: list[int]) -> Process:
         """See `Forks.start`."""
-        pid = os.fork()
-        if pid == 0:
-            child.begin(task, ends)
+        with self._killer.takes_children():
+            pid = os.fork()
+            if pid == 0:
+                child.begin(task, ends)
         return Own(pid, self._machine)
 
     def expect_numpy(self) -> None:
@@ -95,7 +110,7 @@ class Own:
         """See `Process.has_ended`."""
         return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def finish(self, kill: bool) -> tuple[int, float, int]:
+    def finish(self, kill: bool) -> End:
         """See `Process.finish`."""
         if self.descriptor is not None:
             os.close(self.descriptor)
@@ -154,20 +169,21 @@ class Foster:
         """See `Process.has_ended`; asked when the zygote has something to say, which is nothing else."""
         return True
 
-    def finish(self, kill: bool) -> tuple[int, float, int]:
+    def finish(self, kill: bool) -> End:
         """See `Process.finish`."""
         if kill:
             self._channel.send(KILL)
         message = self._channel.recv(ENDED.size)
         if not message:
             raise SystemExit(1)
-        status, survivors, cpu = ENDED.unpack(message)
-        return status, cpu, survivors
+        return End(*ENDED.unpack(message))
 
 
 def serve(channel: _socket.socket, machine: Machine) -> None:
     """Fork a child for each message until the supervisor is gone."""
     child.libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    killer = MemoryKiller()
+    told = time.process_time()
     while True:
         word, ancillary, _, _ = channel.recvmsg(1, 64)
         if not word:
@@ -177,14 +193,17 @@ def serve(channel: _socket.socket, machine: Machine) -> None:
         if word == FORK_WITH_NUMPY:
             preload()
         *ends, file = struct.unpack("=5i", ancillary[0][2])
-        pid = os.fork()
-        if pid == 0:
-            child.begin(json.loads(os.pread(file, os.fstat(file).st_size, 0)), ends)
+        with killer.takes_children():
+            pid = os.fork()
+            if pid == 0:
+                channel.detach()  # its number may be a file of the program's when the interpreter ends
+                child.begin(json.loads(os.pread(file, os.fstat(file).st_size, 0)), ends)
         for descriptor in (*ends, file):
             os.close(descriptor)
         wait(pid, channel)
-        status, cpu, survivors = end(pid, machine)
-        channel.send(ENDED.pack(status, survivors, cpu))
+        ended = end(pid, machine)
+        before, told = told, time.process_time()
+        channel.send(ENDED.pack(ended.status, ended.survivors, ended.reaped, told - before))
 
 
 def wait(pid: int, channel: _socket.socket) -> None:
@@ -198,11 +217,11 @@ def wait(pid: int, channel: _socket.socket) -> None:
     os.close(process)
 
 
-def end(pid: int, machine: Machine) -> tuple[int, float, int]:
+def end(pid: int, machine: Machine) -> End:
     """Wait for a child of this process and end what it started; see `Process.finish`."""
     _, status, usage = os.wait4(pid, 0)
-    survivors = machine.kill_all()
-    return status, usage.ru_utime + usage.ru_stime, survivors
+    survivors, seconds = machine.kill_all()
+    return End(status, survivors, usage.ru_utime + usage.ru_stime + seconds, 0.0)
 
 
 def preload() -> None:

@@ -1,19 +1,19 @@
-"""Moves a child's bytes: the host's input into it without reading it, its output into capped buffers."""
+"""Moves a child's bytes: the host's input into it, its output into capped spools, neither read on the way."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import struct
 import time
 from typing import TYPE_CHECKING
 
+from .spool import Replies, Spool
+
 if TYPE_CHECKING:
     from .forks import Forks, Process, Task
+    from .machine import Meter
     from .relay import Relay
 
-TAIL = 2000  # bytes of stderr that are kept
 QUIET_SECONDS = 0.01
 POLL_SECONDS = 0.004  # how often a process is looked at that no descriptor stands for
 
@@ -24,68 +24,72 @@ class Pump:
     Args:
         size: bytes of input that the host has announced on descriptor 0.
         caps: bytes that may come on stdout, stderr and the report.
-        keep_open: leave the child's input open when `size` bytes are through.
+        answers_calls: leave the child's input open when `size` bytes are through, and read its report as replies.
     """
 
-    def __init__(self, size: int, caps: list[int], keep_open: bool = False) -> None:
+    def __init__(self, size: int, caps: tuple[int, int, int], answers_calls: bool = False) -> None:
         self.remaining = size
-        self.keep_open = keep_open
-        reader, writer = os.pipe()
+        self.input_read, writer = os.pipe()
         self.input_write: int | None = writer
         os.set_blocking(writer, False)
-        pipes = [os.pipe() for _ in caps]
-        self.readers = [read for read, _ in pipes]
-        self.input_read = reader
-        self.writers = [write for _, write in pipes]  # open to the end, so that the end of a stream wakes nobody
-        self.caps = dict(zip(self.readers, caps, strict=True))
-        self.buffers = {read: bytearray() for read in self.readers}
-        self.totals = dict.fromkeys(self.readers, 0)
+        self.replies = Replies(caps[2]) if answers_calls else None
+        self.out, self.err = Spool(caps[0]), Spool(caps[1])
+        self.report = self.replies or Spool(caps[2])
+        self.spools: dict[int, Spool | Replies] = {spool.reader: spool for spool in (self.out, self.err, self.report)}
         if size:
             self.feed()  # what is there already, before the fork: afterwards every page that is written costs a fault
-        if not self.remaining and not keep_open:
+        if not self.remaining and not answers_calls:
             self.close_input()
 
     def start(self, forks: Forks, task: Task) -> Process:
-        """Start the child that these pipes are for."""
-        process = forks.start(task, [self.input_read, *self.writers])
+        """Start the child that these pipes are for. Their writing ends stay open here, so that no stream's end wakes us."""
+        process = forks.start(task, [self.input_read, *(spool.writer for spool in self.spools.values())])
         os.close(self.input_read)
         return process
 
-    def run(self, process: Process, deadline: float, relay: Relay | None = None) -> str | None:
-        """Pump until the child ends (returns None), the deadline passes ('timeout') or a cap bursts ('output').
+    def run(self, process: Process, deadline: float, meter: Meter, relay: Relay | None = None) -> str | None:
+        """Pump until the child ends (returns None), a limit is met ('timeout', 'cpu') or a cap bursts ('output').
 
-        With `keep_open` also until a whole reply is there ('reply'). A relay is served meanwhile, and has the host's stream
-        to itself once the input is through. Ends this process when the host hangs up, so that nothing outlives it.
+        Of a child that answers calls also until a whole reply is there ('reply'). A relay is served meanwhile, and has the
+        host's stream to itself once the input is through. Ends this process when the host hangs up, so that nothing outlives
+        it.
         """
         waiting_for_host = True
         poll: select.poll | None = None
         feeding = False
-        if not self.remaining and not self.keep_open and relay is None and self.ended_at_once(process):
+        look = 0.0  # when the CPU time is looked at next: it can't be used up before
+        if not self.remaining and self.replies is None and relay is None and self.ended_at_once(process):
             return None
         while True:
-            if self.keep_open and (announced := self.announced()) is not None:
-                reader = self.readers[2]
-                if announced > self.caps[reader]:
+            if self.replies is not None:
+                if self.replies.burst():
                     return "output"
-                if len(self.buffers[reader]) >= announced:
+                if self.replies.is_whole():
                     return "reply"
             if process.descriptor is None and process.has_ended():
                 return None
             if poll is None or feeding or relay is not None:
                 poll = self.watch(process, waiting_for_host, relay)
                 feeding = self.remaining > 0 and self.input_write is not None
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= deadline:
                 return "timeout"
-            wait = left if process.descriptor is not None else min(left, POLL_SECONDS)
+            if now >= look:
+                seconds = meter.until_spent()
+                if seconds <= 0:
+                    return "cpu"
+                look = now + seconds
+            wait = min(deadline, look) - now
+            if process.descriptor is None:
+                wait = min(wait, POLL_SECONDS)
             for descriptor, event in poll.poll(wait * 1000 + 1):
                 if descriptor == process.descriptor:
                     if process.has_ended():
                         return None
                 elif descriptor == 0 and event & select.POLLHUP and not event & select.POLLIN:
                     os._exit(0)
-                elif descriptor in self.totals:
-                    if self.read(descriptor):
+                elif descriptor in self.spools:
+                    if self.spools[descriptor].take():
                         return "output"
                 elif descriptor == self.input_write:
                     waiting_for_host = self.feed()
@@ -109,7 +113,7 @@ class Pump:
         if process.descriptor is not None:
             poll.register(process.descriptor, select.POLLIN)
         poll.register(0, 0)  # tells when the host hangs up, whatever else is asked
-        for reader in self.caps:
+        for reader in self.spools:
             poll.register(reader, select.POLLIN)
         if self.remaining and self.input_write is not None:
             if waiting_for_host:
@@ -117,7 +121,7 @@ class Pump:
             else:
                 poll.register(self.input_write, select.POLLOUT)
         else:
-            if not self.keep_open:
+            if self.replies is None:
                 self.close_input()
             if relay is not None and not self.remaining:
                 relay.register(poll)
@@ -143,51 +147,24 @@ class Pump:
             os.close(self.input_write)
             self.input_write = None
 
-    def read(self, reader: int) -> bool:
-        """Read what is there; return whether the stream has burst its cap."""
-        piece = os.read(reader, 1 << 16)
-        self.totals[reader] += len(piece)
-        buffer = self.buffers[reader]
-        buffer += piece
-        if reader == self.readers[1]:
-            del buffer[:-TAIL]
-        return self.totals[reader] > self.caps[reader]
-
-    def drain(self) -> bool:
-        """Read what a child left in its pipes that has ended; return whether a stream has burst its cap."""
-        burst = False
-        for reader in self.readers:
-            os.set_blocking(reader, False)
-            before = -1
-            while self.totals[reader] != before and not burst:
-                before = self.totals[reader]
-                with contextlib.suppress(BlockingIOError):
-                    burst = self.read(reader)
-        return burst
-
-    def announced(self) -> int | None:
-        """Return how long the report must be to hold a whole reply (u32 size and as many bytes), once that is known."""
-        buffer = self.buffers[self.readers[2]]
-        return 4 + int(struct.unpack(">I", buffer[:4])[0]) if len(buffer) >= 4 else None
-
     def take_reply(self) -> bytes:
-        """Return the reply that is there, and start the counts for the next one."""
-        buffer, end = self.buffers[self.readers[2]], self.announced()
-        assert end is not None
-        reply = bytes(buffer[4:end])
-        del buffer[:end]
-        self.totals = {reader: len(self.buffers[reader]) for reader in self.totals}
-        for reader in self.readers[:2]:
-            self.buffers[reader].clear()
-        return reply
+        """Return the reply that is there; what was printed beside it is forgotten."""
+        assert self.replies is not None
+        self.out.clear()
+        self.err.clear()
+        return self.replies.reply()
 
-    def close(self) -> list[bytes]:
-        """Swallow input that the child never took, close everything, return the three buffers."""
+    def settle(self) -> bool:
+        """Swallow input that the child never took; return whether one of its streams has burst its cap."""
         self.close_input()
         swallow(self.remaining)
-        for descriptor in (*self.readers, *self.writers):
-            os.close(descriptor)
-        return [bytes(self.buffers[reader]) for reader in self.readers]
+        self.remaining = 0
+        return any(spool.burst() for spool in self.spools.values())
+
+    def close(self) -> None:
+        """Forget what came."""
+        for spool in self.spools.values():
+            spool.close()
 
 
 def swallow(size: int) -> None:

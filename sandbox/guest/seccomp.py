@@ -20,6 +20,8 @@ DENIED = {
     "fsopen": (430, 430), "pivot_root": (155, 41), "chroot": (161, 51), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "msgget": (68, 186),
     "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182), "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
     "setpriority": (141, 140), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
     "sched_setaffinity": (203, 122), "personality": (135, 92), "syslog": (103, 116),
@@ -30,7 +32,9 @@ SOCKET = (41, 198)
 PRLIMIT = (302, 261)
 CLONE = (56, 220)
 CLONE3 = (435, 435)
-NAMESPACES = 0x7E020000  # CLONE_NEW* of clone's flags
+PRCTL = (157, 167)
+PR_SET_DUMPABLE = 4  # a process that is dumpable may write its own oom_score_adj
+FORBIDDEN_CLONES = 0x7E028000  # CLONE_NEW* and CLONE_PARENT of clone's flags: namespaces, and children of one's parent
 AF_UNIX = 1
 
 
@@ -41,7 +45,7 @@ class Filter(ctypes.Structure):
 
 
 def build_filter(network: bool = False) -> Filter:
-    """Return a seccomp BPF program: deny `DENIED`, new namespaces, limits of other processes, sockets but AF_UNIX.
+    """Return a seccomp BPF program that denies `DENIED`, new namespaces, siblings, limits of others, sockets but AF_UNIX.
 
     With `network`, sockets are left to the network that the sandbox has.
     """
@@ -67,13 +71,17 @@ def build_filter(network: bool = False) -> Filter:
         statement(jeq, PRLIMIT[column], 0, 4), statement(load, 16), statement(jeq, 0, 1, 0),
         statement(ret, deny | errno.EPERM), statement(ret, allow),
     ]  # fmt: skip
+    program += [
+        statement(jeq, PRCTL[column], 0, 4), statement(load, 16), statement(jeq, PR_SET_DUMPABLE, 0, 1),
+        statement(ret, deny | errno.EPERM), statement(ret, allow),
+    ]  # fmt: skip
     if not network:
         program += [
             statement(jeq, SOCKET[column], 0, 4), statement(load, 16), statement(jeq, AF_UNIX, 1, 0),
             statement(ret, deny | errno.EACCES), statement(ret, allow),
         ]  # fmt: skip
     program += [
-        statement(jeq, CLONE[column], 0, 3), statement(load, 16), statement(jset, NAMESPACES, 0, 1),
+        statement(jeq, CLONE[column], 0, 3), statement(load, 16), statement(jset, FORBIDDEN_CLONES, 0, 1),
         statement(ret, deny | errno.EPERM), statement(ret, allow),
     ]  # fmt: skip
     return Filter(len(program), b"".join(program))

@@ -2,13 +2,13 @@
 
 Covered: a child can neither end, trace, re-nice nor read this process; sees one test's input; leaves no process and no
 file for the next test; is bound in CPU time, memory, output, files and system calls. Not covered: the truth of an answer.
-Children run untrusted code and may report whatever they like, so this process only ever reports *answers*; expected
-values and scores exist on the host alone.
+Children run untrusted code and may report whatever they like, so this process only passes on what they wrote and how they
+ended (exit status, limits met, CPU seconds); what that means, expected values and scores exist on the host alone.
 
 Wire (big endian). From the host: u32 size, JSON job; then per test u32 id, u32 size, input bytes; several tests may be on
 their way. To the host, first an empty-handed frame with `ready`, then a frame per test: u32 header size, u32 answer size,
-JSON header, answer bytes. A test's input is spliced inside the kernel into the child's pipe: were it read here, later
-children could inherit a copy.
+JSON header, answer bytes. A test's input is spliced inside the kernel into the child's pipe, and what comes out of the child
+into the frame: were either read here, later children could inherit a copy.
 
 A job's `mode` is `tests`; `calls` (the program is loaded once and answers calls, until CLOSE); or `evaluator` (an evaluator
 runs once, and its calls to the candidate go to the host and come back). END makes the sandbox ready for another program,
@@ -24,16 +24,21 @@ import os
 import signal
 import struct
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import child, forks, toolchain
-from .child import PR_SET_DUMPABLE, SCRATCH
 from .frames import Frames, read_exactly
-from .machine import Machine
-from .pump import TAIL, Pump, swallow
+from .machine import SCRATCH, Machine, MemoryKiller
+from .pump import Pump, swallow
 from .seccomp import build_filter, install_filter
 
+if TYPE_CHECKING:
+    from .relay import Relay
+
+PR_SET_DUMPABLE = 4
 CHATTER = 4 << 20  # bytes of stdout or stderr that a test may write beside its answer
+MESSAGE = 4096  # bytes of a report that is no answer
+TAIL = 2000  # bytes of stderr, and of stdout that is no answer, that the host gets
 END, CLOSE = 0xFFFFFFFF, 0xFFFFFFFE  # in place of a test's id
 FIRST_USER, USERS = 20_000, 40_000
 
@@ -46,25 +51,31 @@ class Attempt:
         sandbox: what children have in common.
         size: bytes of input that the host has announced.
         caps: bytes that may come on stdout, stderr and the report.
-        keep_open: see `Pump`.
+        answers_calls: see `Pump`.
     """
 
-    def __init__(self, task: forks.Task, sandbox: Sandbox, size: int, caps: list[int], keep_open: bool = False):
-        self.pump = Pump(size, caps, keep_open)
+    def __init__(
+        self, task: forks.Task, sandbox: Sandbox, size: int, caps: tuple[int, int, int], answers_calls: bool = False
+    ):
+        self.pump = Pump(size, caps, answers_calls)
         self._kills = sandbox.machine.kills
         self._kills.more()  # those of others don't count
         self.started = time.monotonic()
+        self.meter = sandbox.machine.meter(task["cpu"])
         self.process = self.pump.start(sandbox.forks, task)
 
+    def run(self, wall: float, relay: Relay | None = None) -> dict[str, Any]:
+        """Let the child run to its end; see `finish`."""
+        return self.finish(self.pump.run(self.process, self.started + wall, self.meter, relay))
+
     def finish(self, ended: str | None) -> dict[str, Any]:
-        """End and reap everything; return what the host is told in any case, with the private keys of `judge_end`."""
-        self.status, cpu, survivors = self.process.finish(kill=ended is not None)
+        """End and reap everything; return the facts that the host judges: nothing is concluded here."""
+        end = self.process.finish(kill=ended is not None)
+        cpu = self.meter.total(end.reaped, end.others)
         wall = time.monotonic() - self.started
-        self.ended = "output" if self.pump.drain() and ended is None else ended
-        self.streams = self.pump.close()
-        self.oom = self._kills.more()
-        stderr = self.streams[1].decode("utf-8", "replace")
-        return {"cpu": cpu, "wall": wall, "survivors": survivors, "stderr": stderr}
+        if self.pump.settle() and ended is None:
+            ended = "output"
+        return {"status": end.status, "ended": ended, "oom": self._kills.more(), "cpu": cpu, "wall": wall}
 
 
 class Sandbox:
@@ -86,7 +97,11 @@ class Program:
         self.job, self.sandbox, self.machine = job, sandbox, sandbox.machine
         self.send = sandbox.frames.send
         work = {"tests": "run" if job["toolchain"] else "execute"}.get(job["mode"], job["mode"])
-        self.task = job | {"work": work, "space": 0 if work == "run" else self.machine.space}
+        # Libraries such as JAX reserve address space for the memory of a whole machine: what evaluators use is bounded by
+        # the container's memory where there is such a bound.
+        unbounded = work == "run" or (job["mode"] != "tests" and self.machine.kills.counted)
+        measured = {"metered": self.machine.cpu.read() is not None, "space": 0 if unbounded else self.machine.space}
+        self.task = job | {"work": work} | measured
         self.built: toolchain.Files = {}
         self.broken = ""
         self.session: Attempt | None = None
@@ -119,66 +134,72 @@ class Program:
         toolchain.put_files(SCRATCH, {wanted["file"]: (0o666, source)})
         if wanted["build"]:
             task = self.task | toolchain.SECONDS | {"work": "build"}
-            attempt = Attempt(task, self.sandbox, 0, [CHATTER, CHATTER, 4096])
-            header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + task["wall"]))
-            if attempt.ended or attempt.status or attempt.oom:
-                code = os.waitstatus_to_exitcode(attempt.status)
-                reason = "out of memory" if attempt.oom else attempt.ended or f"exit code {code}"
-                text = header["stderr"] or attempt.streams[0][-TAIL:].decode("utf-8", "replace")
+            attempt = Attempt(task, self.sandbox, 0, (CHATTER, CHATTER, MESSAGE))
+            facts = attempt.run(task["wall"])
+            if facts["ended"] or facts["status"] or facts["oom"]:
+                code = os.waitstatus_to_exitcode(facts["status"])
+                reason = "out of memory" if facts["oom"] else facts["ended"] or f"exit code {code}"
+                text = (attempt.pump.err.bytes() or attempt.pump.out.bytes())[-TAIL:].decode("utf-8", "replace")
                 self.broken = f"the build failed ({reason}): {text[:800]}"
-        self.built = toolchain.take_files(SCRATCH)
-        if toolchain.total(self.built) > child.FILE_BYTES:
-            self.broken = f"the build left more than {child.FILE_BYTES >> 20} MB"
+            attempt.pump.close()
+        try:
+            self.built = toolchain.take_files(SCRATCH)
+        except toolchain.TooMuch as error:
+            self.broken = self.broken or f"the build {error}"
 
     def test(self, identity: int, size: int) -> bool:
         """Run one test in a fresh child and send its frame; return whether this sandbox may be used again."""
         if self.broken:
             swallow(size)
-            self.send({"id": identity, "verdict": "exception", "detail": self.broken, "stderr": "", "loaded": False,
-                  "cpu": 0.0, "wall": 0.0, "clean": True})  # fmt: skip
+            self.send({"id": identity, "broken": self.broken, "clean": True}, may_wait=True)
             return True
-        job, is_function, cap, other = self.job, self.job["entry"] is not None, self.job["output"], self.job["toolchain"]
+        job, is_function = self.job, self.job["entry"] is not None
         toolchain.put_files(SCRATCH, self.built)
-        caps = [CHATTER, CHATTER, cap + 2] if is_function else [cap, CHATTER, 4096]
+        caps = (CHATTER, CHATTER, job["output"] + 2) if is_function else (job["output"], CHATTER, MESSAGE)
         attempt = Attempt(self.task, self.sandbox, size, caps)
-        header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"]))
-        out, _, result = attempt.streams
-        loaded = result[:1] == b"L" or bool(other)
-        result = result[1:] if result[:1] == b"L" else result
-        if other and not result and attempt.status == 0:
-            result = b"A"
-        verdict, detail, answer = judge_end(job, attempt, header["cpu"], result)
-        if verdict is None and not is_function:
-            answer = out
+        facts = attempt.run(job["wall"])
         clean = self.machine.clean_scratch()
-        header |= {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": clean}
-        self.send(header, answer, may_wait=clean)
+        self.report(facts | {"id": identity, "clean": clean}, attempt, may_wait=clean)
         return clean
+
+    def report(self, header: dict[str, Any], attempt: Attempt, may_wait: bool = False) -> None:
+        """Send what a child left: its report, its stdout and the end of its stderr. What burst its cap is no answer."""
+        pump, burst = attempt.pump, header["ended"] == "output"
+        whole = header["ended"] is None and self.job["mode"] == "tests" and self.job["entry"] is None
+        out = pump.out.size if whole else min(pump.out.size, TAIL)
+        parts = [
+            (pump.report, 0 if burst else pump.report.size),
+            (pump.out, out),
+            (pump.err, min(pump.err.size, TAIL)),
+        ]
+        if pump.replies is not None:
+            parts[0] = (pump.report, 0)
+        self.send(header, may_wait=may_wait, parts=parts)
+        pump.close()
 
     def call(self, identity: int, size: int) -> bool:
         """Pass one call to the loaded program; a program that ends in it gets a new process for the next call."""
         job = self.job
         if self.session is None:
-            caps = [CHATTER, CHATTER, job["output"] + 4]
-            self.session = Attempt(self.task, self.sandbox, 0, caps, keep_open=True)
+            caps = (CHATTER, CHATTER, job["output"] + 4)
+            self.session = Attempt(self.task, self.sandbox, 0, caps, answers_calls=True)
         session = self.session
         session.pump.remaining += size
-        ended = session.pump.run(session.process, time.monotonic() + job["wall"])
+        ended = session.pump.run(session.process, time.monotonic() + job["wall"], session.meter)
         if ended == "reply":
-            self.send({"id": identity, "loaded": True, "verdict": None, "detail": "", "stderr": "", "cpu": 0.0, "wall": 0.0,
-                  "clean": True}, session.pump.take_reply())  # fmt: skip
+            self.send({"id": identity, "reply": True, "clean": True}, session.pump.take_reply())
             return True
-        header = session.finish(ended)
+        facts = session.finish(ended)
         self.session = None
-        verdict, detail, _ = judge_end(job, session, header["cpu"], session.streams[2])
         clean = self.machine.clean_scratch()
-        self.send(header | {"id": identity, "loaded": True, "verdict": verdict or "exit", "detail": detail, "clean": clean})
+        self.report(facts | {"id": identity, "clean": clean}, session)
         return clean
 
     def close_session(self) -> bool:
         """End the loaded program; return whether this sandbox may be used again."""
         if self.session is not None:
             self.session.finish("closed")
+            self.session.pump.close()
             self.session = None
         return self.machine.clean_scratch()
 
@@ -199,43 +220,13 @@ class Program:
         source = calls.STUB.format(home=home) if job["separated"] else job["source"]
         toolchain.put_files(SCRATCH, {program: (0o444, source.encode("utf-8", "surrogatepass"))})
         task = self.task | {"files": None, "folder": folder, "program": program, "home": home}
-        caps = [CHATTER, CHATTER, job["output"] + 2]
-        relay = Relay(calls.SOCKET, job["output"], read_exactly, self.send)
-        attempt = Attempt(task, self.sandbox, 0, caps)
-        header = attempt.finish(attempt.pump.run(attempt.process, attempt.started + job["wall"], relay))
-        relay.close()
-        result = attempt.streams[2]
-        loaded = result[:1] == b"L"
-        verdict, detail, answer = judge_end(job, attempt, header["cpu"], result[1:] if loaded else result)
-        self.send(header | {"id": identity, "loaded": loaded, "verdict": verdict, "detail": detail, "clean": False}, answer)
+        relay = Relay(calls.SOCKET, job["output"], read_exactly, self.send) if job["separated"] else None
+        attempt = Attempt(task, self.sandbox, 0, (CHATTER, CHATTER, job["output"] + 2))
+        facts = attempt.run(job["wall"], relay)
+        if relay is not None:
+            relay.close()
+        self.report(facts | {"id": identity, "clean": False}, attempt)
         return False
-
-
-def judge_end(job: dict[str, Any], attempt: Attempt, cpu: float, result: bytes) -> tuple[str | None, str, bytes]:
-    """Return (verdict or None, detail, answer) of an ended child; the first reason that applies wins."""
-    code = os.waitstatus_to_exitcode(attempt.status)
-    kind, text = result[:1], result[1:]
-    message = text[:1000].decode("utf-8", "replace")
-    if attempt.oom:
-        return "memory", f"used more than {job['memory'] >> 20} MB", b""
-    if attempt.ended == "output":
-        return "output", f"wrote more than {job['output'] >> 10} KB", b""
-    if code == -signal.SIGXCPU or cpu >= job["cpu"]:
-        return "cpu", f"used more than {job['cpu']:g} s of CPU time", b""
-    if attempt.ended == "timeout":
-        return "timeout", f"not done after {job['wall']:g} s", b""
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        return "signal", f"ended by {name}", b""
-    if kind == b"A" and code == 0:
-        return None, "", text
-    if kind == b"E":
-        return "exception", message, b""
-    if kind == b"M":
-        return "memory", message, b""
-    if kind == b"I":
-        return "invalid", message, b""
-    return "exit", message or f"ended with exit code {code} and no answer", b""
 
 
 def serve_program(sandbox: Sandbox, user: int) -> bool:
@@ -253,6 +244,7 @@ def serve(marker: str, reuse: bool, network: bool = False) -> int:
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # PID 1 is immune to what it does not handle
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a zygote is not: a child may end without reading its input
+    killer = MemoryKiller()
     child.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     while os.dup(2) < child.RESULT:
         pass  # so that no pipe lies where a child wants its own
@@ -262,7 +254,7 @@ def serve(marker: str, reuse: bool, network: bool = False) -> int:
     install_filter(build_filter(network))
     compile("", "program.py", "exec")  # the first one makes the compiler's types: 2 ms that no child is to spend
     gc.freeze()  # a child's collections leave these pages shared
-    sandbox = Sandbox(machine, forks.Zygote(machine) if reuse else forks.Here(machine))
+    sandbox = Sandbox(machine, forks.Zygote(machine) if reuse else forks.Here(machine, killer))
     sandbox.frames.send({"ready": 1})
     programs = 0
     while serve_program(sandbox, FIRST_USER + programs % USERS):

@@ -188,6 +188,8 @@ def ensure_root(cache: Path, packages: Sequence[str] = (), say: Say = print) -> 
         for path, data in (guest_files() | {"sandbox-image": name.encode()}).items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
             (home / path).write_bytes(data)
+        if not (partial / "usr/bin/python").exists():
+            (partial / "usr/bin/python").symlink_to("python3")
         partial.chmod(0o755)
         partial.rename(root)
     except BaseException:

@@ -143,6 +143,42 @@ def test_what_one_program_leaves_the_next_does_not_find(loop_sandbox, pair):
         assert (outcome.verdict, outcome.answer) == (None, b"[]"), outcome
 
 
+def test_cpu_time_can_not_be_hidden(loop_sandbox):
+    """What is reported is what was used, and the limit of one second bounds the sum over all processes."""
+    loop, sandbox = loop_sandbox
+    if sandbox.level == "bubblewrap-unbounded":
+        pytest.skip("no cgroup can be made here, so only the CPU time of processes that are reaped is known")
+
+    async def every(seconds):
+        programs = [Program(source.replace("SECONDS", str(seconds)), "f") for _, source in cases("BURNERS")]
+        return await asyncio.gather(*(sandbox.run(program, [b"[1]"]) for program in programs))
+
+    names = [name for name, _ in cases("BURNERS")]
+    for name, (outcome,) in zip(names, loop.run_until_complete(every(0.4)), strict=True):
+        assert (outcome.verdict, outcome.answer) == (None, b"2"), (name, outcome)
+        assert 0.38 < outcome.cpu_seconds < 0.7, (name, outcome)
+    for name, (outcome,) in zip(names, loop.run_until_complete(every(1.6)), strict=True):
+        assert outcome.verdict is Verdict.CPU, (name, outcome)
+        assert outcome.cpu_seconds < 1.5, (name, outcome)
+
+
+def test_nothing_that_a_process_can_write_or_set_reaches_the_next(loop_sandbox):
+    """Neither the next test nor, in the same sandbox, the next program sees a difference."""
+    program = Program((CASES.parent / "footprint.py").read_text(), "f")
+    look, leave = b'["look"]', b'["leave"]'
+    first, left, second = run(loop_sandbox, program, [look, leave, look])
+    (next_one,) = run(loop_sandbox, program, [look])
+    assert [one.verdict for one in (first, second, next_one)] == [None] * 3, (first, second)
+    assert left.verdict is None
+    assert len(json.loads(left.answer)) > 5  # it did change things
+    before = json.loads(first.answer)
+    for after in (second, next_one):
+        after = json.loads(after.answer)
+        assert {
+            name: (before.get(name), after.get(name)) for name in {*before, *after} if before.get(name) != after.get(name)
+        } == {}
+
+
 def test_a_large_input_and_output_pass(loop_sandbox):
     text = "a" * 200_000
     (outcome,) = run(loop_sandbox, Program("def f(x):\n    return x[::-1]\n", "f"), [json.dumps([text]).encode()])
@@ -168,6 +204,11 @@ def test_stdin_programs(loop_sandbox):
 def test_cpu_time_is_reported(loop_sandbox):
     (outcome,) = run(loop_sandbox, Program("def f(x):\n    return sum(range(5_000_000))\n", "f"), [b"[1]"])
     assert 0.02 < outcome.cpu_seconds < 1
+
+
+def test_what_a_program_printed_before_its_time_was_over_is_told(loop_sandbox):
+    (outcome,) = run(loop_sandbox, Program("import time\nprint('so far', flush=True)\ntime.sleep(60)", None), [b""])
+    assert (outcome.verdict, outcome.printed) == (Verdict.TIMEOUT, "so far\n")
 
 
 def test_waiting_candidates_are_all_served(loop_sandbox):

@@ -38,13 +38,13 @@ CONTROLS = {
         "kill the supervisor",
     ),
     "every process ends with its test": (
-        "survivors = machine.kill_all()",
-        "survivors = 0",
+        "survivors, seconds = machine.kill_all()",
+        "survivors, seconds = 0, 0.0",
         "daemon that outlives its test",
     ),
     "the scratch folder is emptied": (
-        "clean = self.machine.clean_scratch()\n        header |=",
-        "clean = True\n        header |=",
+        'clean = self.machine.clean_scratch()\n        self.report(facts | {"id": identity, "clean": clean}, attempt',
+        'clean = True\n        self.report(facts | {"id": identity, "clean": clean}, attempt',
         "state in a file",
     ),
     "inputs are spliced, not read": (
@@ -54,9 +54,20 @@ CONTROLS = {
         "search its own memory for other inputs",
     ),
     "the memory killer takes a child first": (
-        'os.write(adjustment, b"1000")',
-        'os.write(adjustment, b"0")',
+        'os.pwrite(self._file, b"1000", 0)',
+        'os.pwrite(self._file, b"0", 0)',
         "memory in small programs",
+    ),
+    "the dumpable state is fixed": (
+        "statement(jeq, PR_SET_DUMPABLE, 0, 1)",
+        "statement(jeq, 99, 0, 1)",
+        "lower its standing with the memory killer, once dumpable",
+    ),
+    "what comes out is spliced, not read": (
+        "self._filed += os.splice(self.reader, self._file, CHUNK, offset_dst=self._filed, flags=NONBLOCK)",
+        "globals().setdefault('KEPT', []).append(os.read(self.reader, CHUNK))\n"
+        "            self._filed += os.pwrite(self._file, globals()['KEPT'][-1], self._filed)",
+        "search its own memory for earlier tests' output",
     ),
     "address space is limited": ('if task["space"]:', "if False:", "memory at once"),
 }
@@ -115,14 +126,28 @@ async def test_without_a_limit_of_address_space_the_container_pays(docker_url, i
     assert "MemoryError" not in killed[1].detail
 
 
-async def test_without_a_limit_of_cpu_time_a_loop_lasts_until_the_wall_clock_ends_it(docker_url, image, monkeypatch):
-    old = "resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))"
-    with without(monkeypatch, docker_url, old, "pass") as weak:
+async def test_without_the_meter_a_child_that_nobody_reaps_costs_nothing(docker_url, image, monkeypatch):
+    source = dict(cases("BURNERS"))["in a child that nobody reaps"].replace("SECONDS", "0.5")
+    old = "return reaped if self._start is None else max(0.0, self._used() - others)"
+    with without(monkeypatch, docker_url, old, "return reaped") as weak:
         async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
-            _, long = await attack(sandbox, "loop on one input")
+            (free,) = await sandbox.run(Program(source, "f"), [b"[1]"])
     async with DockerSandbox(docker_url, image, LIMITS, size=1) as sandbox:
-        _, short = await attack(sandbox, "loop on one input")
-    assert short[1].cpu_seconds < 1.5 < long[1].cpu_seconds
+        (seen,) = await sandbox.run(Program(source, "f"), [b"[1]"])
+    assert free.cpu_seconds < 0.1 < 0.45 < seen.cpu_seconds
+
+
+async def test_without_a_limit_of_cpu_time_a_loop_lasts_until_the_wall_clock_ends_it(docker_url, image, monkeypatch):
+    """Where no control group counts, the kernel's limit of one process holds; without both, nothing does."""
+    old = "resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))"
+    unmetered = ("return float(rest.split(maxsplit=1)[0]) * self._unit if rest.strip() else None", "return None")
+    lasted = []
+    for limit in (old, "pass"):
+        with without(monkeypatch, docker_url, *unmetered) as _, without(monkeypatch, docker_url, old, limit) as weak:
+            async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
+                _, loop, _ = (await attack(sandbox, "loop on one input"))[1]
+                lasted.append(loop.cpu_seconds)
+    assert lasted[0] < 1.5 < lasted[1]
 
 
 async def test_without_a_user_of_its_own_a_program_ends_the_zygote(docker_url, image, monkeypatch):

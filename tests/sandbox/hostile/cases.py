@@ -158,7 +158,7 @@ CASES = [
     _second(
         "recursion without Python's limit",
         "sys.setrecursionlimit(10 ** 9)\ndef r(x): return r([x]) + 1\nr(0)",
-        ("signal", "memory", "cpu"),
+        ("signal", "memory", "cpu", "exception"),
     ),
     _second("recursion in C", "a = ()\nfor _ in range(100000): a = (a, len)\nhash(a)\nrepr(a)", ("exception", "signal")),
     _second("AF_VSOCK", "import socket\ntry: socket.socket(40, socket.SOCK_STREAM); return 'opened'\nexcept OSError: pass", "3"),
@@ -171,7 +171,7 @@ CASES = [
     _second("fill the disk", "open('/tmp/big', 'wb').write(b'x' * (100 << 20))", ("exception", "signal", "memory")),
     _second(
         "write outside /tmp",
-        "for p in ('/x', '/opt/vector-evolve/runner.py', '/usr/x', '/dev/shm/x', '/proc/sys/kernel/core_pattern'):\n"
+        "for p in ('/x', '/opt/vector-evolve/runner.py', '/usr/x', '/dev/mqueue/x', '/proc/sys/kernel/core_pattern'):\n"
         "    try: open(p, 'w'); return p\n    except OSError: pass",
         "3",
     ),
@@ -194,6 +194,43 @@ CASES = [
         "protect itself from the memory killer",
         "try:\n    os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'0'); return 'lowered'\nexcept OSError: pass",
         "3",
+    ),
+    _second(
+        "lower its standing with the memory killer, once dumpable",
+        "import ctypes\nctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\n"
+        "try: open('/proc/self/oom_score_adj', 'w').write('0'); return 'lowered'\nexcept OSError: pass",
+        "3",
+    ),
+    _second(
+        "memory in a program of its own, unprotected from the killer",  # it may take the supervisor instead
+        "import subprocess  # numpy, named here, makes the supervisor larger than they are\n"
+        "hog = 'open(\"/proc/self/oom_score_adj\", \"w\").write(\"0\"); x = bytearray(9 << 20); import time; time.sleep(3)'\n"
+        "for _ in range(40): subprocess.Popen(['python3', '-S', '-c', hog])\ntime.sleep(2)",
+        ("memory", "exception"),
+    ),
+    _second("raw answer over the cap, without its letter", "os.write(3, b'A' * (1 << 18) + b'xx')\nos._exit(0)", "output"),
+    _case(
+        "raw report over the cap at import", "import os\nos.write(3, b'A' * ((1 << 18) + 1))\ndef f(x): return x + 1", ["output"] * 3
+    ),
+    _case(
+        "shared memory for a process pool",
+        "import multiprocessing\ndef g(x): return x + 1\ndef f(x):\n    with multiprocessing.Pool(2) as pool: return pool.map(g, [x])[0]",
+        GOOD,
+    ),
+    _case(
+        "state in shared memory",
+        "import os\ndef f(x):\n    extra = len(os.listdir('/dev/shm'))\n    open(f'/dev/shm/{x}', 'w').write('x')\n    return x + 1 + extra",
+        GOOD,
+    ),
+    _case(
+        "search its own memory for earlier tests' output",
+        "import ctypes, re, sys\ndef f(x):\n    pattern = re.compile(b'old' + b'-([0-9])' * 3)\n    seen = set()\n"
+        "    for line in open('/proc/self/maps'):\n        place, rights = line.split()[:2]\n"
+        "        if 'rw' not in rights or '[v' in line: continue\n        low, high = (int(p, 16) for p in place.split('-'))\n"
+        "        try: seen |= set(pattern.findall(ctypes.string_at(low, high - low)))\n        except OSError: pass\n"
+        "    mark = 'old' + f'-{x}' * 3\n    sys.stderr.write(mark * 300)\n    print(mark * 9)\n"
+        "    return mark * 200 if x < 3 else len(seen)",
+        ['"' + "old-1-1-1" * 200 + '"', '"' + "old-2-2-2" * 200 + '"', "0"],
     ),
     _second("all descriptors", "h = []\ntry:\n    while True: h.append(open('/dev/null'))\nexcept OSError: pass", "3"),
     _second(
@@ -245,10 +282,66 @@ CASES = [
         "3",
     ),
     _second("two answers", "os.write(3, b'A9')", ("9A3",)),
+    _case("a thread that is not joined", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.1), print('late'))).start()",
+          ["late\n"], entry=None, inputs=[b""]),
+    _case("output at exit", "import atexit\natexit.register(print, 'bye')", ["bye\n"], entry=None, inputs=[b""]),
+    _case("output in a file of its own", "import os\nout = os.fdopen(1, 'w')\nout.write('here')", ["here"], entry=None, inputs=[b""]),
+    _case("output, then os._exit(0)", "import os\nprint('done', flush=True)\nos._exit(0)", ["done\n"], entry=None, inputs=[b""]),
+    _case("output, then an exit that fails", "print('done')\nraise SystemExit(3)", ["exit"], entry=None, inputs=[b""]),
+    _case("output, then an exception", "print('done', flush=True)\n1 / 0", ["exception"], entry=None, inputs=[b""]),
+    _case("an exit handler that never ends", "import atexit\n@atexit.register\ndef g():\n    while True: pass",
+          ["cpu"], entry=None, inputs=[b""]),
     _case("reads too little input", "print('ok')", ["ok\n"] * 2, entry=None, inputs=[b"x" * 300000, b"y"]),
     _case("patched clock", "import time\ntime.sleep = lambda s: None\ndef f(x):\n    time.sleep(9)\n    return x + 1", GOOD),
     _second("hang up on the supervisor", "os.closerange(0, 256)\nwhile True: pass", "cpu"),
 ]  # fmt: skip
+
+BURN = """
+import ctypes, os, signal, threading, time
+def burn(seconds):
+    start = time.process_time()
+    while time.process_time() - start < seconds: pass
+def answered(child):
+    r, w = os.pipe()
+    pid = child(lambda: (burn(SECONDS), os.write(w, b'x'), os._exit(0)))
+    if pid is not None: os.read(r, 1)
+def forked(work):
+    if (pid := os.fork()) == 0: work()
+    return pid
+def f(x):
+    BODY
+    return x + 1
+"""
+
+
+def _burner(name, body):
+    return name, BURN.replace("BODY", body.replace("\n", "\n    "))
+
+
+# Programs that use CPU time and try to hide it: SECONDS of it are to be seen, and the limit must hold.
+BURNERS = [
+    _burner("in the function itself", "burn(SECONDS)"),
+    _burner("in a thread", "t = threading.Thread(target=burn, args=(SECONDS,))\nt.start()\nt.join()"),
+    _burner("in a child that is waited for", "os.waitpid(forked(lambda: (burn(SECONDS), os._exit(0))), 0)"),
+    _burner("in a child that is never waited for", "answered(forked)"),
+    _burner("in a child that nobody reaps", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nanswered(forked)"),
+    _burner(
+        "in a grandchild that nobody reaps",
+        "def twice(work):\n    def inner():\n        signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n        forked(work)\n"
+        "        signal.pause()\n    return forked(inner)\nanswered(twice)",
+    ),
+    _burner("in an orphan", "answered(lambda work: forked(lambda: (forked(lambda: (os.setsid(), work())), os._exit(0))))"),
+    _burner(
+        "in a sibling",
+        "def sibling(work):\n    pid = ctypes.CDLL(None).syscall(56, 0x8000 | 17, 0, 0, 0, 0)\n"
+        "    if pid == -1: return burn(SECONDS)\n    if pid == 0: work()\n    return pid\nanswered(sibling)",
+    ),
+    _burner(
+        "in many short children",
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(10):\n    r, w = os.pipe()\n"
+        "    if os.fork() == 0: burn(SECONDS / 10), os._exit(0)\n    os.close(w)\n    os.read(r, 1)\n    os.close(r)",
+    ),
+]
 
 SEARCH = (
     "import ctypes, re\nfound, pattern = [], re.compile(b'NEEDLE-OF-THE-FIRST[N]EEDLE')\nfor line in open('/proc/self/maps'):\n"
@@ -288,6 +381,12 @@ ACCOMPLICES = [
         "        try: act()\n        except OSError: pass",
         "import os\nfound = [pid for pid in (0, 1, os.getppid()) if os.getpriority(os.PRIO_PROCESS, pid) != 0]",
     ),
+    (
+        "a message queue",
+        "open('/dev/mqueue/left', 'w')" + " if __import__('os').access('/dev/mqueue', 2) else None",
+        "import os\nfound = os.listdir('/dev/mqueue') if os.path.isdir('/dev/mqueue') else []",
+    ),
+    ("a file in shared memory", "open('/dev/shm/left', 'w').write('x')", "import os\nfound = os.listdir('/dev/shm')"),
     ("an environment variable", "import os\nos.environ['LEFT'] = 'x'", "import os\nfound = [k for k in os.environ if k == 'LEFT']"),
 ]  # fmt: skip
 
