@@ -19,9 +19,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from evolve.errors import ProblemError
+from evolve.folder import read_text, tree
 from evolve.foreign import ForeignConfig, read_config
-from evolve.strict import Strict, load_yaml, read_text
+from evolve.strict import Debian, Strict, load_yaml
 from sandbox.base import Limits
+from sandbox.image.names import BadName, python_requirements
 
 LANGUAGES = {
     ".py": "python", ".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".js": "javascript", ".go": "go", ".r": "r",
@@ -35,7 +37,6 @@ COMPILERS = {
 
 MAX_FILES_MB = 32
 MEMORY_MB = 1024
-SKIPPED = {"__pycache__", "openevolve_output", "node_modules", "runs"}
 BUILT_IN = {"complexity", "diversity", "score"}
 """Feature dimensions that need no metric."""
 
@@ -71,7 +72,7 @@ class EvaluatedSpec(Strict):
     name: str | None = Field(None, min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_./-]+$")
     statement: str | None = None
     objectives: dict[str, Objective] = Field(default_factory=dict)
-    packages: list[str] = Field(default_factory=list)
+    packages: Debian = Field(default_factory=list)
     trust: Literal["separated", "shared_process"] = "separated"
     limits: EvaluatedLimits = EvaluatedLimits()
 
@@ -224,17 +225,17 @@ def load_evaluated(path: Path, initial: str | None, evaluator: str | None, confi
     program = path / initial if initial is not None else _find_initial(path)
     if not program.is_file():
         raise ProblemError(f"{program} is not a file; the initial program must be one.")
-    source = read_text(program).replace("\r\n", "\n")
+    source = read_text(program, path if initial is None else None)
     if not source.strip():
         raise ProblemError(f"{program} is empty; the search starts from it, so it must be a program that runs.")
     judge = path / (evaluator or "evaluator.py")
-    _check_evaluator(judge, read_text(judge))
+    _check_evaluator(judge, read_text(judge, path if evaluator is None else None))
     settings = path / (config or "config.yaml")
     if config is not None and not settings.is_file():
         raise ProblemError(f"{settings} is missing.")
-    found = read_config(settings if settings.is_file() else None)
+    found = read_config(settings if settings.is_file() else None, path if config is None else None)
     own = path / "problem.yaml"
-    spec = load_yaml(own, EvaluatedSpec) if own.is_file() else EvaluatedSpec()
+    spec = load_yaml(own, EvaluatedSpec, path) if own.is_file() else EvaluatedSpec()
     listed = judge.parent / "requirements.txt"
     suffix = program.suffix
     language = found.given.get("language")
@@ -245,10 +246,10 @@ def load_evaluated(path: Path, initial: str | None, evaluator: str | None, confi
         suffix=suffix,
         initial=source if source.endswith("\n") else source + "\n",
         evaluator=judge.name,
-        files=_read_files(judge.parent),
+        files=tree(judge.parent, MAX_FILES_MB),
         config=found,
         spec=spec,
-        requirements=read_text(listed) if listed.is_file() and read_text(listed).strip() else None,
+        requirements=_requirements(listed),
     )
 
 
@@ -282,19 +283,14 @@ def _check_evaluator(path: Path, text: str) -> None:
         raise ProblemError(f"{path} defines no function evaluate(program_path), which returns a dict of metrics.")
 
 
-def _read_files(folder: Path) -> dict[str, bytes]:
-    """Return the files beside an evaluator; hidden ones and results of earlier runs are left out."""
-    found: dict[str, bytes] = {}
-    size = 0
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if any(part.startswith(".") or part in SKIPPED for part in parts) or not path.is_file():
-            continue
-        size += path.stat().st_size
-        if size > MAX_FILES_MB << 20:
-            raise ProblemError(
-                f"The files beside the evaluator in {folder} are more than {MAX_FILES_MB} MB, and every evaluation gets "
-                "them. Move what it doesn't read elsewhere."
-            )
-        found[path.relative_to(folder).as_posix()] = path.read_bytes()
-    return found
+def _requirements(path: Path) -> str | None:
+    """Return the packages of a requirements.txt, or None where it names none."""
+    if not path.is_file():
+        return None
+    try:
+        wanted = python_requirements(read_text(path, path.parent, most_mb=1))
+    except BadName as error:
+        raise ProblemError(
+            f"{path}, {error}. Expected lines such as `scipy>=1.11`, with extras, markers and hashes if need be."
+        ) from None
+    return "\n".join(wanted) + "\n" if wanted else None

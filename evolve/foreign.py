@@ -16,8 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import re2
+
+from evolve.edits import pattern_of
 from evolve.errors import ProblemError
-from evolve.strict import parse_yaml, read_text
+from evolve.folder import read_text
+from evolve.strict import MOST_YAML_MB, parse_yaml
 
 if TYPE_CHECKING:
     from openevolve.config import PromptConfig
@@ -134,9 +138,12 @@ class ForeignConfig:
         if not isinstance(value, str) or value == _DEFAULT_PATTERN:
             return None
         try:
-            groups = re.compile(value).groups
-        except re.error as error:
-            raise ProblemError(f"{self.path}: diff_pattern is no regular expression: {error}.") from None
+            groups = pattern_of(value).groups
+        except re2.error as error:
+            raise ProblemError(
+                f"{self.path}: diff_pattern is no regular expression of RE2, which has no look-around and no back "
+                f"references: {error}."
+            ) from None
         if groups != 2:
             raise ProblemError(
                 f"{self.path}: diff_pattern must have two groups, what to find and what to put; it has {groups}."
@@ -167,8 +174,8 @@ class ForeignConfig:
         return PromptConfig(**values)
 
 
-def read_config(path: Path | None) -> ForeignConfig:
-    """Read a config.
+def read_config(path: Path | None, folder: Path | None = None) -> ForeignConfig:
+    """Read a config, which must lie in `folder` where one is given.
 
     Raises:
         ProblemError: it is not a YAML mapping, or a value can't be taken.
@@ -178,7 +185,7 @@ def read_config(path: Path | None) -> ForeignConfig:
     given: dict[str, Any] = {}
     ignored: list[str] = []
     api_key: str | None = None
-    for key, value in _leaves(parse_yaml(path, read_text(path))):
+    for key, value in _leaves(parse_yaml(path, read_text(path, folder, MOST_YAML_MB))):
         if value is None:
             continue
         if key in ("llm.api_key", "llm.models") or key in HONOURED:

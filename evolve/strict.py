@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from evolve.errors import ProblemError, nearest
+from evolve.folder import read_text
+from sandbox.image.names import debian_packages
+
+MOST_YAML_MB = 1
+MOST_NODES = 100_000
 
 
 class Strict(BaseModel):
@@ -19,35 +24,23 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def _debian(names: list[str]) -> list[str]:
+    return list(debian_packages(names))
+
+
+Debian = Annotated[list[str], AfterValidator(_debian)]
+"""Names of Debian packages."""
+
 S = TypeVar("S", bound=Strict)
 
 
-def read_text(path: Path) -> str:
-    """Return a file's text.
-
-    Raises:
-        ProblemError: it is missing, or not UTF-8.
-    """
-    if not path.is_file():
-        raise ProblemError(
-            f"{path} is missing. A problem folder has problem.yaml, initial_program.py and tests.jsonl, or "
-            "initial_program.py and evaluator.py."
-        )
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"{path} is not UTF-8 text ({error}).") from None
-    except OSError as error:
-        raise ProblemError(f"{path} cannot be read: {error}.") from None
-
-
-def load_yaml(path: Path, model: type[S]) -> S:
-    """Return a YAML file as a model.
+def load_yaml(path: Path, model: type[S], folder: Path | None = None) -> S:
+    """Return a YAML file as a model. See `read_text`.
 
     Raises:
         ProblemError: it is missing or wrong.
     """
-    text = read_text(path)
+    text = read_text(path, folder, MOST_YAML_MB)
     content = parse_yaml(path, text)
     try:
         return model.model_validate(content)
@@ -61,15 +54,39 @@ def parse_yaml(path: Path, text: str) -> dict[str, Any]:
     Raises:
         ProblemError: it is no YAML, or no mapping.
     """
+    if len(text) > MOST_YAML_MB * (1 << 20):
+        raise ProblemError(f"{path} has {len(text)} characters; at most {MOST_YAML_MB} MB of YAML are read.")
     try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None and _size(node, {}) > MOST_NODES:
+            raise ProblemError(f"{path}: its aliases stand for more than {MOST_NODES} values. Write out what they repeat.")
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ProblemError(f"{path} is not YAML: {error}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ProblemError(f"{path} must hold keys such as `name:`, not a {type(content).__name__}.")
     return content
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a node stands for, those behind aliases counted each time.
+
+    Raises:
+        ValueError: an alias stands for something that holds it.
+    """
+    if id(node) not in known:
+        known[id(node)] = -1
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = list(node.value)
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    if known[id(node)] < 0:
+        raise ValueError("an alias stands for what holds it")
+    return known[id(node)]
 
 
 def explain(path: Path, error: ValidationError, model: type[BaseModel], node: yaml.Node | None) -> str:

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evolve.errors import ProblemError
-from evolve.strict import Strict, explain, load_yaml, read_text
+from evolve.folder import read_text
+from evolve.strict import Debian, Strict, explain, load_yaml
 from sandbox.base import Limits, Toolchain
 from sandbox.judge import Comparison
 
@@ -88,7 +89,7 @@ class TestedSpec(Strict):
     """For other languages than Python: the command that runs the program."""
     comparison: ComparisonSpec = ComparisonSpec()
     limits: LimitsSpec = LimitsSpec()
-    packages: list[str] = Field(default_factory=list)
+    packages: Debian = Field(default_factory=list)
     """Debian packages that the sandbox image gets beside Python and numpy."""
     objectives: ObjectivesSpec = ObjectivesSpec()
 
@@ -240,7 +241,7 @@ def load_tested(path: Path) -> TestedProblem:
     """
     if not path.is_dir():
         raise ProblemError(f"{path} is not a folder. Expected a problem folder with a problem.yaml in it.")
-    spec = load_yaml(path / "problem.yaml", TestedSpec)
+    spec = load_yaml(path / "problem.yaml", TestedSpec, path)
     initial = _load_initial(path, spec.language)
     tests = _load_tests(path / "tests.jsonl", is_function=spec.entry != STDIN)
     visible = tuple(test for test, hidden in tests if not hidden)
@@ -255,7 +256,7 @@ def load_tested(path: Path) -> TestedProblem:
         raise ProblemError(
             f"{checker_path} is there, but problem.yaml doesn't say `comparison: checker`, so nothing would call it."
         )
-    checker = read_text(checker_path) if wants_checker else None
+    checker = read_text(checker_path, path) if wants_checker else None
     if checker is not None and "def check(" not in checker:
         raise ProblemError(f"{checker_path} must define `check(input, expected, got)` and return a number in [0, 1].")
     return TestedProblem(path, spec, initial, visible, hidden, checker)
@@ -267,7 +268,7 @@ def _load_initial(path: Path, language: str) -> str:
         others = ", ".join(sorted(other.name for other in path.glob("initial_program*")))
         found = f" Found instead: {others}." if others else ""
         raise ProblemError(f"{expected} is missing (the language is {language}).{found}")
-    source = read_text(expected).replace("\r\n", "\n")
+    source = read_text(expected, path)
     if not source.strip():
         raise ProblemError(f"{expected} is empty; the search starts from it, so it must be a program that runs.")
     if len(source) > MAX_SOURCE:
@@ -278,7 +279,7 @@ def _load_initial(path: Path, language: str) -> str:
 def _load_tests(path: Path, is_function: bool) -> list[tuple[Test, bool]]:
     tests: list[tuple[Test, bool]] = []
     seen: dict[str, int] = {}
-    for number, text in enumerate(read_text(path).splitlines(), start=1):
+    for number, text in enumerate(read_text(path, path.parent).split("\n"), start=1):
         if not text.strip():
             continue
         where = f"{path}, line {number}"

@@ -13,6 +13,9 @@ SCRATCH = "/tmp"
 SHARED = "/dev/shm"
 """Where a child may leave files: both are emptied after it."""
 
+ROOTS = (SCRATCH, SHARED, "/dev/pts", "/dev")
+"""Mounts whose own mode and attributes a child may change where they belong to its user."""
+
 LOOK_SECONDS = 0.02  # how often the CPU time of a running child is looked at, at the most
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
 
@@ -71,8 +74,8 @@ class OomKills:
 class Meter:
     """CPU time of one child and all that it starts: the container's since now, without that of this process.
 
-    What a process reaps can be forged: a child whose parent ignores SIGCHLD is never reaped and appears in nobody's times. So
-    the control group is asked. Where there is none, what was reaped has to do.
+    What a process reaps can be forged: a child whose parent ignores SIGCHLD is never reaped and appears in nobody's times.
+    So the control group is asked. Where there is none, what was reaped has to do.
 
     Args:
         counter: of the container's CPU seconds.
@@ -114,6 +117,9 @@ class Machine:
         self.marker = marker
         # Elsewhere nothing is killed or deleted: PID 1 or its zygote, our image, and /tmp a mount of its own.
         self.is_sandbox = os.getpid() == 1 and os.path.exists(marker) and os.path.ismount(SCRATCH)
+        mine = os.geteuid()
+        found = {path: os.stat(path) for path in ROOTS if os.path.isdir(path)}
+        self._modes = {path: one.st_mode & 0o7777 for path, one in found.items() if mine and one.st_uid == mine}
         self.kills = OomKills()
         self.cpu = cpu_seconds()
         with open("/proc/self/statm") as statm:
@@ -151,6 +157,11 @@ class Machine:
                         rmtree(entry.path)
                     else:
                         os.unlink(entry.path)
+            for path, mode in self._modes.items():
+                if os.stat(path).st_mode & 0o7777 != mode:
+                    os.chmod(path, mode)
+                for name in os.listxattr(path):
+                    os.removexattr(path, name)
         except (OSError, RecursionError):
             return False
         return True

@@ -20,6 +20,8 @@ import docker
 
 from sandbox.base import EngineUnavailable
 from sandbox.container import HOME, EngineErrors
+from sandbox.image.names import debian_packages
+from sandbox.image.network import build_network, proxies
 
 REPOSITORY = "vector-evolve-sandbox"
 PUBLIC_BASE = ("debian", "bookworm-slim")
@@ -28,8 +30,13 @@ Say = Callable[[str], None]
 
 
 def image_tag(packages: Sequence[str] = ()) -> str:
-    """Return the name of the image with these Debian packages beside Python and numpy."""
-    content = [*guest_files().items(), ("Dockerfile", _dockerfile()), ("packages", " ".join(sorted(packages)).encode())]
+    """Return the name of the image with these Debian packages beside Python and numpy.
+
+    Raises:
+        BadName: one of them is no name of a package.
+    """
+    packages = debian_packages(packages)
+    content = [*guest_files().items(), ("Dockerfile", _dockerfile()), ("packages", " ".join(packages).encode())]
     return f"{REPOSITORY}:{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}"
 
 
@@ -88,8 +95,8 @@ def _build(client: docker.APIClient, base: str, packages: Sequence[str], tag: st
         fileobj=context,
         custom_context=True,
         tag=tag,
-        buildargs={"BASE": base, "PACKAGES": " ".join(packages)},
-        network_mode="host",
+        buildargs={"BASE": base, "PACKAGES": " ".join(debian_packages(packages)), **proxies()},
+        network_mode=build_network(client),
         rm=True,
         forcerm=True,
         decode=True,
@@ -162,7 +169,7 @@ def debootstrap(root: Path, packages: Sequence[str] = ()) -> None:
             "The sandbox image needs an image registry that answers, or `debootstrap` on Debian or Ubuntu "
             "(`apt-get install debootstrap`, as root). Neither is here."
         )
-    include = f"--include={','.join((*PYTHON_PACKAGES, *packages))}"
+    include = f"--include={','.join(debian_packages((*PYTHON_PACKAGES, *packages)))}"
     command = ["debootstrap", "--variant=minbase", include, release, str(root), _mirror()]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:

@@ -65,7 +65,7 @@ REPLIES = {
     "the second builds on the first": (PLAIN + "\n" + edit("        y = x * 2", "        y = x * 3"),
                                        PARENT.replace("x + 1", "x * 3")),
     "one of two fails": (PLAIN + "\n" + edit("nowhere = 1", "x = 2"), "edit 2 of 2: SEARCH is not in the program: nowhere = 1"),
-    "delete": (edit("def g(x):\n    return 0", ""), PARENT.replace("def g(x):\n    return 0\n", "").rstrip() + "\n"),
+    "delete": (edit("def g(x):\n    return 0", ""), PARENT.replace("def g(x):\n    return 0\n", "\n")),
     "across lines": (edit("    if x > 0:\n        y = x + 1\n        return y\n    return 0", "    return x"),
                      PARENT.replace("    if x > 0:\n        y = x + 1\n        return y\n    return 0\n", "    return x\n")),
     "two places": (edit("    return 0", "    return 1"), "SEARCH is at 2 places; it needs more lines"),
@@ -81,6 +81,13 @@ REPLIES = {
     "cut in the middle": ("<<<<<<< SEARCH\n        y = x", "edit 1 has no end"),
     "no end before the next": ("<<<<<<< SEARCH\na\n=======\nb\n" + PLAIN, "has no end before the next"),
     "everything deleted": (edit(PARENT.rstrip("\n"), ""), "an empty program"),
+    "a heading in an edit": (edit("        y = x + 1", "# Solution: twice\n        y = x * 2"),
+                            PARENT.replace(ONE[0], "# Solution: twice\n        y = x * 2\n")),
+    "words behind the end": (edit("        y = x + 1", "        y = x * 2", end=">>>>>>> new"), RIGHT),
+    "words of branches": (edit("        y = x + 1", "        y = x * 2", "<<<<<<< ours", "=======", ">>>>>>> feature/double (v2)"), RIGHT),
+    "blanks inside a text": (edit("        y = x + 1", "        y = \"\"\"a  \n  b\"\"\""), PARENT.replace("x + 1", "\"\"\"a  \n  b\"\"\"")),
+    "an underlined title in REPLACE": (edit("        y = x + 1", "        y = x * 2  # Title\n        # ===\n=======\n".rstrip("\n")),
+                                       PARENT.replace(ONE[0], "        y = x * 2  # Title\n        # ===\n=======\n")),
     "whole program instead": (f"```python\n{BODY}\n```", BODY + "\n"),
     "whole program without a tag": (f"```\n{BODY}\n```", BODY + "\n"),
     "prose only": ("I would change the line y = x + 1.", "no fenced code block"),
@@ -97,6 +104,13 @@ def test_replies(name):
     else:
         assert answer.source is None
         assert expected in answer.reason
+
+
+def test_a_heading_in_an_edit_parts_no_answers():
+    reply = f"### Solution 1\n{edit('y = x + 1', '# Solution 2: better' + chr(10) + 'y = 2')}\n### Solution 2\n{PLAIN}"
+    first, second = parse(reply, 2, Rules(entry="f"), PARENT)
+    assert "# Solution 2: better\n        y = 2" in first.source
+    assert second.source == RIGHT
 
 
 def test_there_are_enough_of_them():
@@ -128,7 +142,11 @@ def test_edits_stay_inside_the_block():
     (outside,) = parse(edit("    return f(3)", "    return 999"), 1, Rules(entry="f"), MARKED)
     assert (outside.source, "outside the EVOLVE-BLOCK" in outside.reason) == (None, True)
     (across,) = parse(edit("    return x\n# EVOLVE-BLOCK-END", "    return 9"), 1, Rules(entry="f"), MARKED)
-    assert across.source is None
+    assert across.source == MARKED.replace("return x", "return 9")
+    (beyond,) = parse(
+        edit("    return x\n# EVOLVE-BLOCK-END\ndef run():  # fixed", "    return 9"), 1, Rules(entry="f"), MARKED
+    )
+    assert beyond.source is None
 
 
 WHOLE = {
@@ -149,6 +167,54 @@ def test_whole_programs_change_the_block_only(name):
     program, expected = WHOLE[name]
     (answer,) = parse(f"```python\n{program}\n```", 1, Rules(entry="f"), MARKED)
     assert answer.source == expected, answer.reason
+
+
+TABS = "def f(x):\n\tif x:\n\t\ty = x + 1\n\treturn 0\n"
+TABBED = {
+    "the same tabs": (edit("\t\ty = x + 1", "\t\ty = x * 2\n\t\tz = 1"), "\t\ty = x * 2\n\t\tz = 1"),
+    "no margin": (edit("y = x + 1", "if y:\n\ty = 2"), "\t\tif y:\n\t\t\ty = 2"),
+    "a tab too much": (edit("\t\t\ty = x + 1", "\t\t\ty = x * 2"), "\t\ty = x * 2"),
+    "four blanks for a tab": (edit("    if x:\n        y = x + 1", "    if x:\n        if y:\n            y = 2"),
+                              "\tif x:\n\t\tif y:\n\t\t\ty = 2"),
+    "two blanks for a tab": (edit("  if x:\n    y = x + 1", "  if x:\n    y = 2"), "\tif x:\n\t\ty = 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABBED)
+def test_tabs_stay_tabs(name):
+    reply, expected = TABBED[name]
+    (answer,) = parse(reply, 1, Rules(entry="f"), TABS)
+    assert answer.source is not None, answer.reason
+    assert expected in answer.source
+    assert " " * 2 not in answer.source
+    compile(answer.source, "x", "exec")
+
+
+UNDERLINED = 'def f(x):\n    """\n    Title\n=======\n    """\n    return x\n'
+
+
+def test_an_underlined_title_in_search_is_not_the_middle():
+    reply = edit('    """\n    Title\n=======\n    """\n    return x', "    return 2")
+    (answer,) = parse(reply, 1, Rules(entry="f"), UNDERLINED)
+    assert answer.source == "def f(x):\n    return 2\n", answer.reason
+
+
+def test_a_docstring_that_names_the_markers_is_no_marker():
+    shown = MARKED.replace(
+        "    return x", '    """Between\n    # EVOLVE-BLOCK-END\n    and EVOLVE-BLOCK-START it stays."""\n    return x'
+    )
+    assert Frame.of(shown).free == (tuple(shown.split("\n")[3:8]),)
+    plain = '"""Code between EVOLVE-BLOCK-START\nand EVOLVE-BLOCK-END may change."""\nx = 1\n'
+    assert not Frame.of(plain).marked
+
+
+def test_a_forgotten_end_does_not_double_the_tail():
+    forgotten = MARKED.replace("# EVOLVE-BLOCK-END\n", "").replace("return x", "return 7")
+    (answer,) = parse(f"```python\n{forgotten}```", 1, Rules(entry="f"), MARKED)
+    assert answer.source == MARKED.replace("return x", "return 7")
+    changed = forgotten.replace("f(3)", "9")
+    (answer,) = parse(f"```python\n{changed}```", 1, Rules(entry="f"), MARKED)
+    assert answer.source is None
 
 
 def test_markers_in_any_comment_syntax():

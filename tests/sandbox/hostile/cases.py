@@ -366,7 +366,7 @@ ACCOMPLICES = [
     ),
     (
         "its text in memory",
-        "needle = 'NEEDLE' + '-OF-THE-FIRST'\nkept = '" + "NEEDLE-OF-THE-FIRST" * 400 + "'",
+        "needle = 'NEEDLE' + '-OF-THE-FIRST'\nkept = '" + "NEEDLE-OF-THE-FIRST" * 4000 + "'",
         SEARCH,
     ),
     ("its output in memory", "import sys\nsys.stderr.write('NEEDLE-OF-THE-FIRST' * 100)", SEARCH),

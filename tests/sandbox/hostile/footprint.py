@@ -126,7 +126,7 @@ def leave():
         fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     for path in places():
-        if os.path.islink(path) or path.startswith("/dev/") and not os.path.isdir(path):
+        if os.path.islink(path) or (path.startswith("/dev/") and not os.path.isdir(path)):
             continue
         if os.path.isdir(path):
             for name, make in (("left", lambda p: open(p, "w").write("left")), ("fifo", os.mkfifo), ("folder", os.mkdir)):
