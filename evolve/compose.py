@@ -244,6 +244,8 @@ async def go_on(folder: Path, session: Session) -> Result:
                 f"{problem.path} has changed since the run began, so its scores could not be compared with the recorded "
                 "ones. Undo the change, or start a new run."
             )
+        for line in database.quarantine():
+            session.say(f"set aside, because it can't be read any more: {line}")
         database.events.record("resume")
         options = RunOptions.restored(row.options)
         return await _search_with_baseline(folder, problem, options, database, session)

@@ -26,12 +26,25 @@ from evolve.errors import BadInput
 from evolve.events import Events, record_event
 from evolve.history import Committed, Totals, committed, history, oldest, seeds, totals
 from evolve.problem import Problem
+from evolve.quarantine import quarantine
 from evolve.score import Score
 from evolve.stored import insert_programs, program_row, stored_score
 from evolve.versions import Versions
 from sandbox.judge import TestResult
 
 T = TypeVar("T")
+SCORE_COLUMNS = (
+    "fingerprint",
+    "status",
+    "fitness",
+    "solved",
+    "scores",
+    "verdicts",
+    "results",
+    "level",
+    "metrics",
+    "artifacts",
+)
 IMPORTED = "imported"
 """Isolation of scores that another system gave."""
 
@@ -167,6 +180,10 @@ class Database:
         """Close all connections."""
         self._store.close()
 
+    def quarantine(self) -> list[str]:
+        """Set aside the rows that can't be read any more; return a line for each. See `quarantine.py`."""
+        return quarantine(self._store)
+
     def run(self) -> Row[Any]:
         """Return the row of the run."""
         with self._store.read() as connection:
@@ -221,6 +238,18 @@ class Database:
                         kept.append(source)
                 found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items())))
         return found
+
+    def restore_initial(self, source: str, language: str, score: Score) -> bool:
+        """Give the initial program its score again where its row was set aside; return False where there is no such row."""
+        if not self._seeds:
+            return False
+        row = program_row(Answer(source), score, language)
+        with self._store.write() as connection:
+            connection.execute(
+                update(s.program).where(s.program.c.id == 1).values({name: row[name] for name in SCORE_COLUMNS})
+            )
+            self._vectors(connection, {1: row})
+        return True
 
     def record_seed(self, source: str, language: str, score: Score, parent: int | None = None) -> int:
         """Record a program that the run starts from, the initial one first, and return its id."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pydantic import Field, field_validator
 from evolve.errors import ProblemError
 from evolve.folder import read_text, tree
 from evolve.foreign import ForeignConfig, read_config
+from evolve.metrics import numeric
 from evolve.strict import Debian, Strict, load_yaml
 from sandbox.base import Limits
 from sandbox.image.names import BadName, python_requirements
@@ -74,6 +74,8 @@ class EvaluatedSpec(Strict):
     objectives: dict[str, Objective] = Field(default_factory=dict)
     packages: Debian = Field(default_factory=list)
     trust: Literal["separated", "shared_process"] = "separated"
+    values: Literal["checked", "raw"] = "checked"
+    """Of a separated candidate: NaN refused and small integers widened, or as they are."""
     limits: EvaluatedLimits = EvaluatedLimits()
 
 
@@ -209,15 +211,6 @@ class EvaluatedProblem:
             if one.bounds is not None and name in numbers and not one.bounds[0] <= numbers[name] <= one.bounds[1]:
                 return f"the metric {name!r} is {numbers[name]:g}, outside of {list(one.bounds)}"
         return None
-
-
-def numeric(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics that are finite numbers; a flag is none."""
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    }
 
 
 def load_evaluated(path: Path, initial: str | None, evaluator: str | None, config: str | None) -> EvaluatedProblem:

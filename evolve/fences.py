@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 MOST_ENDS = 8
@@ -106,7 +106,12 @@ def blocks(lines: Sequence[str], language: str, is_whole: Callable[[str], bool] 
             yield Block(opening, _text(lines[start + 1 : last], opening))
         if end is None:
             return
-        at = end + 1 if fences[end][1].closes(opening) else end
+        closing = fences[end][1]
+        at = end + 1 if closing.closes(opening) else end
+        if (
+            closing.info and closing.length == 2 * opening.length
+        ):  # the end of one and the beginning of the next, in one line
+            fences[end] = (fences[end][0], replace(closing, length=opening.length))
 
 
 def _end(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from evolve.evaluated import EvaluatedProblem
+from evolve.metrics import InvalidMetrics, checked
 from evolve.score import Score
 from evolve.tested import Test, TestedProblem
 from sandbox.base import Outcome, Program, Sandbox, Verdict
@@ -34,6 +35,10 @@ class TestGrader:
             problem.checker,
             sandbox if problem.checker else None,
         )
+
+    def close(self) -> None:
+        """End what the judge has started."""
+        self._judge.close()
 
     @property
     def level(self) -> str:
@@ -134,7 +139,7 @@ class EvaluatorGrader:
             return self._failed(outcome, outcome.verdict, outcome.detail)
         try:
             metrics, artifacts = _parsed(outcome.answer)
-        except InvalidAnswer as error:
+        except (InvalidAnswer, InvalidMetrics) as error:
             return self._failed(outcome, Verdict.INVALID, str(error))
         fitness = self._problem.fitness(metrics)
         wrong = self._problem.out_of_bounds(metrics)
@@ -156,13 +161,9 @@ def _parsed(answer: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """Return metrics and artifacts of bytes that, where the candidate shares the evaluator's process, it may have written.
 
     Raises:
-        InvalidAnswer: they are something else.
+        InvalidAnswer, InvalidMetrics: they are something else.
     """
     found = strict_json(answer)
-    metrics = found.get("metrics") if isinstance(found, dict) else None
-    artifacts = found.get("artifacts") if isinstance(found, dict) else None
-    if not isinstance(metrics, dict) or not all(isinstance(value, (bool, int, float, str)) for value in metrics.values()):
+    if not isinstance(found, dict):
         raise InvalidAnswer("the evaluation gave no mapping of metrics")
-    if not isinstance(artifacts, dict) or not all(isinstance(value, str) for value in artifacts.values()):
-        raise InvalidAnswer("the evaluation gave artifacts that are no texts")
-    return metrics, artifacts
+    return checked(found.get("metrics"), found.get("artifacts"))

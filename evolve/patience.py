@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evolve.evaluated import numeric
+from evolve.metrics import numeric
 from evolve.population import Member
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evolve.evaluated import numeric
+from evolve.metrics import numeric
 
 REFERENCES = 20
 """Programs with which the diversity of another one is measured: the first of the run that differ."""

@@ -16,8 +16,9 @@ import docker
 
 from evolve.cache import cache_folder, roots_folder
 from evolve.errors import BadInput
-from evolve.evaluated import EvaluatedProblem, numeric
+from evolve.evaluated import EvaluatedProblem
 from evolve.grading import EvaluatorGrader, TestGrader
+from evolve.metrics import numeric
 from evolve.problem import Problem
 from evolve.score import Grader
 from evolve.tested import TestedProblem
@@ -194,7 +195,9 @@ async def grader(
         shared = pools if pools is not None else await stack.enter_async_context(Pools(run, say))
         if isinstance(problem, TestedProblem):
             builds = problem.toolchain is not None
-            yield TestGrader(problem, await shared.get(problem.limits, kind, workers, problem.spec.packages, builds)), None
+            opened = TestGrader(problem, await shared.get(problem.limits, kind, workers, problem.spec.packages, builds))
+            stack.callback(opened.close)
+            yield opened, None
             return
         assert isinstance(problem, EvaluatedProblem)
         pool = await shared.get(
@@ -249,4 +252,6 @@ def _alike(one: Outcome, other: Outcome) -> bool:
 
 
 def _evaluator(problem: EvaluatedProblem, separated: bool) -> Evaluator:
-    return Evaluator(problem.files, problem.evaluator, problem.program, problem.thresholds, separated)
+    return Evaluator(
+        problem.files, problem.evaluator, problem.program, problem.thresholds, separated, problem.spec.values == "checked"
+    )

@@ -160,7 +160,8 @@ event = Table(
         String(20),
         nullable=False,
         doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, refresh (at which prompt), "
-        "refreshed (what came of it), mutator-use (which version from now on), fault or end",
+        "refreshed (what came of it), mutator-use (which version from now on), quarantine (a row that "
+        "was set aside), fault or end",
     ),
     Column("data", JSON, nullable=False),
 )

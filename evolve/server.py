@@ -127,7 +127,7 @@ class VllmServer:
         self._say(f"starting the model server on port {self._port} (log: {self._log})")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "evolve.warden", *self._command()],
+                [sys.executable, "-P", "-m", "evolve.warden", *self._command()],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment(), start_new_session=True,
             )  # fmt: skip
         started = time.monotonic()
@@ -216,7 +216,7 @@ class VllmServer:
         self._process = None
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
+        command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1"]
         command += ["--port", str(self._port), "--model", str(self._model), "--served-model-name", self.name]
         for key, value in self._options.items():
             if value is not False:

@@ -36,7 +36,7 @@ def run(
         environment: added to this process's.
         processes: that run it together, by `accelerate launch`.
     """
-    command = [sys.executable, "-W", "ignore", "-m"]
+    command = [sys.executable, "-P", "-W", "ignore", "-m"]
     if processes > 1:
         command += ["accelerate.commands.launch", "--num_processes", str(processes), "--num_machines", "1"]
         command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
@@ -44,7 +44,7 @@ def run(
     command += [module, *arguments]
     with log.open("a") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", "evolve.warden", *command],
+            [sys.executable, "-P", "-m", "evolve.warden", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

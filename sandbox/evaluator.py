@@ -24,6 +24,9 @@ from sandbox.wire import Guest, GuestDied, calls_job, evaluator_job
 INSTANCES = 8
 """Instances of one candidate that may be alive at the same time, each in a sandbox of its own."""
 
+MOST_CALLS, MOST_BYTES, MOST_SPENT = 2_000_000, 4 << 30, 32
+"""Calls, bytes of requests and answers, and sandboxes that did not survive, of one evaluation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
@@ -35,6 +38,7 @@ class Evaluator:
         program: file name that a candidate gets.
         thresholds: for `evaluate_stage1` and its like; None to call `evaluate`.
         separated: see the module.
+        checked: refuse NaN and widen small integers in what a separated candidate returns (`guest/values.py`).
     """
 
     files: Mapping[str, bytes]
@@ -42,6 +46,7 @@ class Evaluator:
     program: str = "candidate_program.py"
     thresholds: Sequence[float] | None = None
     separated: bool = True
+    checked: bool = True
 
 
 class EvaluatorSandbox:
@@ -99,7 +104,10 @@ class EvaluatorSandbox:
         evaluator = self._evaluator
         thresholds = None if evaluator.thresholds is None else list(evaluator.thresholds)
         text = None if evaluator.separated else source
-        await guest.load(evaluator_job(self._files, evaluator.path, evaluator.program, text, thresholds, self._pool.limits))
+        job = evaluator_job(
+            self._files, evaluator.path, evaluator.program, text, thresholds, evaluator.checked, self._pool.limits
+        )
+        await guest.load(job)
         return await guest.evaluate(candidate.answer, self._pool.limits)
 
 
@@ -112,6 +120,7 @@ class _Candidate:
         self._instances: dict[int, Guest | None] = {}
         self._idle: list[Guest] = []
         self._busy: set[int] = set()
+        self._calls = self._bytes = self._spent = 0
         self.machine_failed = False
 
     async def answer(self, number: int, request: bytes | None) -> bytes:
@@ -119,6 +128,12 @@ class _Candidate:
         if request is None:
             await self._close(number)
             return b""
+        self._calls += 1
+        self._bytes += len(request)
+        if self._calls > MOST_CALLS or self._bytes > MOST_BYTES:
+            return _error(f"more than {MOST_CALLS} calls, or {MOST_BYTES >> 30} GB of values, in one evaluation")
+        if number in self._busy:
+            return _error("a second call of an instance that has not answered the first one")
         try:
             guest = await self._instance(number)
             if guest is None:
@@ -132,12 +147,13 @@ class _Candidate:
         finally:
             self._busy.discard(number)
         if outcome.verdict is None:
+            self._bytes += len(outcome.answer)
             return outcome.answer
         self._instances[number] = None
         if usable:
             self._idle.append(guest)
         else:
-            self._pool.discard(guest)
+            self._throw_away(guest)
         return _error(f"the candidate's process ended: {outcome.verdict}: {outcome.detail}")
 
     def discard(self) -> None:
@@ -152,6 +168,8 @@ class _Candidate:
             return self._instances[number]
         if sum(guest is not None for guest in self._instances.values()) >= INSTANCES:
             raise _TooMany(f"the evaluator uses more than {INSTANCES} instances of the candidate at the same time")
+        if self._spent >= MOST_SPENT:
+            raise _TooMany(f"the candidate has cost {MOST_SPENT} sandboxes in one evaluation")
         if self._idle:
             guest = self._idle.pop()
             self._instances[number] = guest
@@ -171,13 +189,17 @@ class _Candidate:
             if guest is not None and clean:
                 self._idle.append(guest)
             elif guest is not None:
-                self._pool.discard(guest)
+                self._throw_away(guest)
+
+    def _throw_away(self, guest: Guest) -> None:
+        self._spent += 1
+        self._pool.discard(guest)
 
     async def _died(self, number: int, death: GuestDied) -> bytes:
         guest = self._instances.get(number)
         self._instances[number] = None
         if guest is not None:
-            self._pool.discard(guest)
+            self._throw_away(guest)
             if not await self._pool.blame(guest):
                 self.machine_failed = True
                 raise death  # ends the evaluation, which starts again

@@ -73,6 +73,7 @@ def evaluator_job(
     program: str,
     source: str | None,
     thresholds: list[float] | None,
+    checked: bool,
     limits: Limits,
 ) -> dict[str, Any]:
     """Return the job of calling an evaluator once.
@@ -83,9 +84,10 @@ def evaluator_job(
         program: name of the candidate's file.
         source: the candidate, or None where it is separated.
         thresholds: of the stages; None for `evaluate` alone.
+        checked: whether a separated candidate's values are checked before the evaluator gets them.
         limits: of the whole evaluation.
     """
-    task = {"files": files, "evaluator": evaluator, "program": program, "thresholds": thresholds}
+    task = {"files": files, "evaluator": evaluator, "program": program, "thresholds": thresholds, "checked": checked}
     kind = {"mode": "evaluator", "source": source or "", "separated": source is None, "entry": None, "toolchain": None}
     return {**kind, **task, **_bounds(limits)}
 

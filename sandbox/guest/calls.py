@@ -13,7 +13,7 @@ import struct
 import threading
 from typing import Any
 
-from .values import decode, encode
+from .values import checked, decode, encode
 
 SOCKET = "/tmp/candidate.sock"
 STUB = """\
@@ -24,20 +24,29 @@ _sys.path.insert(0, {home!r})
 from guest.calls import Candidate as _Candidate
 
 _sys.path.remove({home!r})
-globals().update(_Candidate().names())
+globals().update(_Candidate({checked!r}).names())
 """
 
 
-class Candidate:
-    """The candidate of this evaluation. Pickles and forks become new instances."""
+CONTROL = (StopIteration, StopAsyncIteration)
+"""What Python takes for the end of something: a candidate that raises it would end an evaluator's loop without a word."""
 
-    def __init__(self) -> None:
+
+class Candidate:
+    """The candidate of this evaluation. Pickles and forks become new instances.
+
+    Args:
+        is_checked: whether its values go through `values.checked`.
+    """
+
+    def __init__(self, is_checked: bool = True) -> None:
+        self._is_checked = is_checked
         self._idle: list[socket.socket] = []
         self._owner = os.getpid()
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Candidate], tuple[()]]:
-        return Candidate, ()
+    def __reduce__(self) -> tuple[type[Candidate], tuple[bool]]:
+        return Candidate, (self._is_checked,)
 
     def names(self) -> dict[str, Any]:
         """Return the program's functions and plain data. Raises what its import raised."""
@@ -50,7 +59,9 @@ class Candidate:
         """Return the candidate's value for a request.
 
         Raises:
-            Exception: of the built-in kind that the candidate raised, else RuntimeError.
+            Exception: of the built-in kind that the candidate raised, else RuntimeError; always that for what ends loops
+                and processes.
+            ValueError: the candidate returned what `values.checked` refuses.
             TypeError: an argument or a value can't cross; the text says which kind.
         """
         data = encode(request)
@@ -65,13 +76,13 @@ class Candidate:
         with self._lock:
             self._idle.append(connection)
         if type(reply) is dict and "value" in reply:
-            return reply["value"]
+            return checked(reply["value"]) if self._is_checked else reply["value"]
         if type(reply) is dict and "unsupported" in reply:
             raise TypeError(str(reply["unsupported"]))
         name, text = reply["error"]
         kind = getattr(builtins, str(name), RuntimeError)
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            kind = RuntimeError
+        if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, CONTROL):
+            kind, text = RuntimeError, f"the candidate raised {name}: {text}"
         try:
             error = kind(str(text))
         except TypeError:  # such as UnicodeDecodeError, which wants more than a text

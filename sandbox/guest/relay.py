@@ -25,6 +25,8 @@ class Connection:
         self.number = number
         self.incoming = bytearray()
         self.outgoing = bytearray()
+        self.waits = False
+        """A request is under way: the next one is not looked at before its answer is sent."""
 
     def take_request(self, cap: int) -> bytes | None:
         """Return a whole request, or None. Raises ValueError when it announces more than `cap` bytes."""
@@ -66,7 +68,8 @@ class Relay:
         if len(self._connections) < MAX_CONNECTIONS:
             poll.register(self._listener.fileno(), select.POLLIN)
         for descriptor, connection in self._connections.items():
-            poll.register(descriptor, select.POLLIN | (select.POLLOUT if connection.outgoing else 0))
+            wanted = 0 if connection.waits or connection.outgoing else select.POLLIN
+            poll.register(descriptor, wanted | (select.POLLOUT if connection.outgoing else 0))
 
     def handle(self, descriptor: int, event: int) -> None:
         """Serve one descriptor that is ready."""
@@ -75,6 +78,7 @@ class Relay:
             data = self._read_exactly(size)
             for connection in self._connections.values():
                 if connection.number == number:
+                    connection.waits = False
                     connection.outgoing += struct.pack(">I", size) + data
         elif descriptor == self._listener.fileno():
             accepted, _ = self._listener.accept()
@@ -107,6 +111,7 @@ class Relay:
         connection.incoming += piece
         request = connection.take_request(self._cap)
         if request is not None:
+            connection.waits = True
             self._send({"call": connection.number}, request)
 
     def _drop(self, descriptor: int) -> None:

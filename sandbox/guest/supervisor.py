@@ -217,7 +217,7 @@ class Program:
         files = {name: (mode, base64.b64decode(data)) for name, (mode, data) in job["files"].items()}
         toolchain.put_files(folder, files)
         program = os.path.join(SCRATCH, "candidate", job["program"])
-        source = calls.STUB.format(home=home) if job["separated"] else job["source"]
+        source = calls.STUB.format(home=home, checked=job["checked"]) if job["separated"] else job["source"]
         toolchain.put_files(SCRATCH, {program: (0o444, source.encode("utf-8", "surrogatepass"))})
         task = self.task | {"files": None, "folder": folder, "program": program, "home": home}
         relay = Relay(calls.SOCKET, job["output"], read_exactly, self.send) if job["separated"] else None

@@ -40,6 +40,33 @@ def decode(data: bytes) -> Any:
         raise ValueError(f"these bytes are no value: {error!r}"[:300]) from None
 
 
+def checked(value: Any) -> Any:
+    """Return a value for code that doesn't look closely: small numbers of arrays widened, so that they don't wrap.
+
+    Raises:
+        ValueError: it holds NaN, which passes every comparison that should refuse it, or a number beyond 64 bits.
+    """
+    kind = type(value)
+    if kind is float or kind is complex:
+        if value != value:
+            raise ValueError("the candidate returned NaN")
+        return value
+    if kind in (list, tuple, set, frozenset):
+        return kind([checked(item) for item in value])
+    if kind is dict:
+        return {checked(key): checked(item) for key, item in value.items()}
+    if kind.__module__ != "numpy":
+        return value
+    numbers = value.dtype.kind
+    if numbers in "fc":
+        if (value != value).any():
+            raise ValueError("the candidate returned NaN in an array")
+        return value.astype("f8" if numbers == "f" else "c16")
+    if numbers == "u" and value.size and int(value.max()) > (1 << 63) - 1:
+        raise ValueError("the candidate returned an unsigned number beyond 63 bits")
+    return value if numbers == "b" else value.astype("i8")
+
+
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 

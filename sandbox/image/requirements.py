@@ -113,7 +113,7 @@ def package_index() -> str | None:
     """Return the package index that this machine's pip asks, where it is not the default one; never with a password."""
     found = os.environ.get("PIP_INDEX_URL")
     if not found:
-        command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+        command = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     if found and urlsplit(found).username is not None:
         raise EngineUnavailable(

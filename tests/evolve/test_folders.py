@@ -291,7 +291,9 @@ async def test_early_stopping_counts_candidates(tmp_path):
 async def test_max_code_length_binds(tmp_path):
     run = Run(tmp_path, "several_configs", [solve("n * n" + " * 1" * 40)], retry=False)
     await run.go()
-    assert run.sql("select distinct reason from program where id > 1") == [("longer than 120 characters",)]
+    assert run.sql("select distinct reason from program where id > 1") == [
+        ("a program of 256 characters; at most 120 are taken",)
+    ]
 
 
 async def test_a_reply_without_a_program_is_answered_once_with_the_reason(tmp_path):

@@ -1,4 +1,4 @@
-"""Replies in the shapes that models give them: which text is the program, byte for byte, and never in more than linear time."""
+"""Replies as models write them: which text is the program, byte for byte, and in no more than linear time."""
 
 import random
 import time
@@ -77,6 +77,11 @@ def test_the_program_of_a_reply(name):
     reply, expected = REPLIES[name]
     (answer,) = parse(reply, 1, Rules(entry="f"))
     assert answer.source == expected, answer.reason
+
+
+def test_blocks_whose_fences_touch_are_two():
+    answers = parse(f"```python\n{F}``````python\n{G}```", 2, Rules(entry="f"))
+    assert [answer.source for answer in answers] == [F, G]
 
 
 def test_a_stdin_program_is_told_from_its_input_and_its_call():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import Limits, Verdict
+from sandbox.base import Limits, Outcome, Verdict
 from sandbox.bubblewrap import BubblewrapSandbox
 from sandbox.docker import DockerSandbox
-from sandbox.evaluator import Evaluator, EvaluatorSandbox
+from sandbox.evaluator import Evaluator, EvaluatorSandbox, _Candidate
 from tests.sandbox.test_backends import root  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.slow
@@ -145,7 +145,9 @@ BAD = {
     "loops": ("def run_packing():\n    while True: pass", Verdict.EXCEPTION, "the candidate's process ended: cpu"),
     "takes memory": ("def run_packing(): return [b'x' * (1 << 29)]", Verdict.MEMORY, "MemoryError"),
     "returns a function": ("def run_packing(): return len", Verdict.EXCEPTION, "builtin_function_or_method can't cross"),
-    "returns NaN": ("def run_packing(): return [], [], float('nan')", Verdict.INVALID, "the metric 'reported' is nan"),
+    "returns NaN": ("def run_packing(): return [], [], float('nan')", Verdict.EXCEPTION, "the candidate returned NaN"),
+    "ends a loop": ("def run_packing(): raise StopIteration", Verdict.EXCEPTION, "the candidate raised StopIteration"),
+    "ends the process": ("def run_packing(): raise SystemExit(0)", Verdict.EXCEPTION, "the candidate raised SystemExit"),
     "lies about its arrays": ("import os, struct, json\ndef run_packing():\n    r = json.dumps({'dict': [['value', {'array':"
                               " ['|O', [1], 'AAAA']}]]}).encode()\n    os.write(3, struct.pack('>I', len(r)) + r)\n"
                               "    return 1", Verdict.EXCEPTION, "do not cross"),
@@ -214,3 +216,81 @@ async def test_an_evaluator_is_bound_too(docker_url, image):
         "lacks evaluate": "invalid",
         "writes to its folder": "exception",
     }
+
+
+LOOSE = b"""
+import importlib, os, sys
+def evaluate(path):
+    sys.path.insert(0, os.path.dirname(path))
+    program = importlib.import_module("candidate_program")
+    try:
+        score = sum(map(program.one, [1, 2, 3]))
+    except ValueError:
+        score = -1
+    small = program.small() if hasattr(program, "small") else None
+    return {"score": score, "wrapped": -1.0 if small is None else float((small * 2).max())}
+"""
+STOPS = "def one(x):\n    if x == 2: raise StopIteration\n    return 0.5\n"
+NANS = "import numpy as np\ndef one(x): return np.array([0.5, np.nan])[x - 1]\n"
+SMALL = "import numpy as np\ndef one(x): return 1\ndef small(): return np.array([100, 127], dtype=np.int8)\n"
+
+
+async def test_values_and_exceptions_that_fool_an_evaluator_do_not_cross(docker_url, image):
+    files = {"evaluator.py": LOOSE}
+    async with DockerSandbox(docker_url, image, LIMITS, size=2) as pool:
+        judge, raw = EvaluatorSandbox(pool, Evaluator(files)), EvaluatorSandbox(pool, Evaluator(files, checked=False))
+        stops, nans, small, wrapped = await asyncio.gather(
+            judge.evaluate(STOPS), judge.evaluate(NANS), judge.evaluate(SMALL), raw.evaluate(SMALL)
+        )
+    assert (stops.verdict, "StopIteration" in stops.detail) == (Verdict.EXCEPTION, True)
+    assert json.loads(nans.answer)["metrics"]["score"] == -1
+    assert json.loads(small.answer)["metrics"]["wrapped"] == 254
+    assert json.loads(wrapped.answer)["metrics"]["wrapped"] < 0  # negative control
+
+
+FLOOD = """
+import os, socket, struct
+found = [name for name in os.listdir("/tmp") if name.endswith(".sock")]
+def one(x): return 1
+"""
+
+
+async def test_a_candidate_in_the_evaluators_process_has_nobody_to_call(docker_url, image):
+    """It could make the host start sandboxes and hold values without end."""
+    files = {"evaluator.py": LOOSE.replace(b'{"score"', b'{"sockets": len(program.found), "score"')}
+    async with DockerSandbox(docker_url, image, LIMITS, size=1) as pool:
+        outcome = await EvaluatorSandbox(pool, Evaluator(files, separated=False)).evaluate(FLOOD)
+    assert json.loads(outcome.answer)["metrics"]["sockets"] == 0
+
+
+class Guests:
+    """A pool that only counts; each of its sandboxes dies in its first call."""
+
+    limits = Limits()
+
+    def __init__(self):
+        self.taken = 0
+
+    async def take(self):
+        self.taken += 1
+        return self
+
+    async def load(self, job):
+        pass
+
+    async def test(self, number, data, limits):
+        return Outcome(Verdict.KILLED), False
+
+    def discard(self, guest):
+        pass
+
+
+async def test_what_one_evaluation_may_cost_is_bounded(monkeypatch):
+    monkeypatch.setattr("sandbox.evaluator.MOST_SPENT", 3)
+    guests = Guests()
+    candidate = _Candidate(guests, "")
+    answers = [await candidate.answer(number, b"{}") for number in range(6)]
+    assert guests.taken == 3
+    assert b"has cost 3 sandboxes" in answers[-1]
+    monkeypatch.setattr("sandbox.evaluator.MOST_CALLS", 6)
+    assert b"more than 6 calls" in await candidate.answer(9, b"{}")

@@ -1,5 +1,6 @@
 """The judge: strict about what an answer is, and only the expected value sets tolerances."""
 
+import asyncio
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.base import CheckerError, Outcome, Verdict
+from sandbox.compare import _canonical
 from sandbox.inprocess import InProcessSandbox
 from sandbox.judge import Comparison, InvalidAnswer, Judge, agrees, equal, strict_json
 
@@ -90,3 +92,76 @@ async def test_a_checker_gives_partial_credit_and_never_sees_missing_answers():
 async def test_a_broken_checker_is_a_fault_of_the_machine(body):
     with pytest.raises(CheckerError, match=r"checker\.py"):
         await check_with(f"def check(input, expected, got):\n    {body}")
+
+
+class Checks:
+    """A sandbox whose checker takes small numbers only, or nothing at all."""
+
+    level = "none"
+
+    def __init__(self, broken=False):
+        self.broken = broken
+
+    async def run(self, program, inputs):
+        def one(data):
+            _, expected, got = json.loads(data)
+            if self.broken or got > 1e300:
+                return Outcome(Verdict.EXCEPTION, detail="OverflowError")
+            return Outcome(None, json.dumps(got == expected).encode())
+
+        return [one(data) for data in inputs]
+
+
+async def test_an_answer_that_the_checker_cannot_take_is_invalid():
+    judge = Judge(Comparison("checker"), True, "def check(i, e, g): ...", Checks())
+    first, second = await judge.judge([Outcome(None, str(10**4000).encode()), Outcome(None, b"2")], [[1], [1]], [2, 2])
+    assert (first.verdict, second.verdict) == (Verdict.INVALID, Verdict.PASS)
+    assert "can't take this answer" in first.detail
+
+
+async def test_a_checker_that_takes_not_even_the_expected_value_is_broken():
+    judge = Judge(Comparison("checker"), True, "def check(i, e, g): ...", Checks(broken=True))
+    with pytest.raises(CheckerError):
+        await judge.judge([Outcome(None, b"2")], [[1]], [2])
+
+
+async def test_a_large_answer_does_not_hold_up_the_event_loop():
+    """63 nested lists around as many numbers as fit, to be compared in any order."""
+    numbers = b",".join([b"1"] * 500_000)
+    answer = b"[" * 63 + numbers + b"]" * 63
+    judge = Judge(Comparison("unordered"), True)
+    late = []
+
+    async def watch():
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0.01)
+            late.append(loop.time() - before)
+
+    watching = asyncio.create_task(watch())
+    try:
+        (result,) = await judge.judge([Outcome(None, answer)], [[1]], [json.loads(answer)])
+        assert result.verdict is Verdict.PASS
+    finally:
+        watching.cancel()
+        judge.close()
+    assert len(late) > 10
+    assert sorted(late)[len(late) // 2] < 0.1
+
+
+async def test_an_answer_that_takes_too_long_to_compare_is_invalid(monkeypatch):
+    monkeypatch.setattr("sandbox.comparer.SMALL_BYTES", 10)
+    judge = Judge(Comparison("unordered"), True)
+    try:
+        (result,) = await judge.judge([Outcome(None, b"[" + b"[]," * 30_000 + b"0]")], [[1]], [[0]])
+        assert result.verdict is Verdict.WRONG
+    finally:
+        judge.close()
+
+
+def test_canonical_text_grows_with_the_value_alone():
+    value = list(range(1000))
+    for _ in range(60):
+        value = [value]
+    assert len(_canonical(value)) < 6 * 1000 + 500
