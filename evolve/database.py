@@ -239,6 +239,12 @@ class Database:
                 found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items())))
         return found
 
+    def has_initial(self) -> bool:
+        """Return whether a program that the run starts from has a score."""
+        query = select(s.program.c.id).where(s.program.c.completion_id.is_(None), s.program.c.status == "scored").limit(1)
+        with self._store.read() as connection:
+            return connection.execute(query).first() is not None
+
     def restore_initial(self, source: str, language: str, score: Score) -> bool:
         """Give the initial program its score again where its row was set aside; return False where there is no such row."""
         if not self._seeds:

@@ -104,9 +104,7 @@ class Search:
         Raises:
             BadInput: the initial program does not run.
         """
-        for brought in self._database.history():
-            self._tell(brought)
-        if self._population.initial is None:
+        if not self._database.has_initial():
             score = await self._scorer.score(self._problem.initial)
             if not score.ran:
                 first = score.results[0]
@@ -116,8 +114,8 @@ class Search:
                 )
             if not self._database.restore_initial(self._problem.initial, self._problem.language, score):
                 self._database.record_seed(self._problem.initial, self._problem.language, score)
-            for brought in self._database.history():
-                self._tell(brought)
+        for brought in self._database.history():
+            self._tell(brought)
         if self._options.stop_when == "solved" and self._solved is None:
             self._solved = self._database.solved()  # of a prompt that is not committed
         self._observe(self.progress)

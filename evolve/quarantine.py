@@ -49,9 +49,10 @@ def quarantine(store: Store) -> list[str]:
 
 def _faults(connection: Connection, table: Any, names: Any, fault: Any) -> list[tuple[int, str, dict[str, Any]]]:
     """Return id, reason and raw content of the rows with a fault."""
-    raw = [type_coerce(table.c[name], Text).label(name) for name in names]
-    more = [table.c.status, table.c.solved.label("solved"), type_coerce(table.c.fitness, Text).label("fitness")]
-    query = select(table.c.id, *raw, *(more if table is s.program else []))
+    raw: list[Any] = [type_coerce(table.c[name], Text).label(name) for name in names]
+    if table is s.program:
+        raw += [table.c.status, type_coerce(table.c.fitness, Text).label("fitness")]
+    query = select(table.c.id, *raw)
     faults = []
     for row in connection.execution_options(yield_per=1000).execute(query):
         content = row._asdict()

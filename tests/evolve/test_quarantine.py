@@ -8,6 +8,7 @@ import pytest
 
 from evolve.database import Database
 from evolve.metrics import MOST, InvalidMetrics, checked, number, numeric
+from evolve.scripted import ScriptedMutator
 from tests.evolve.test_folders import Run as FolderRun
 from tests.evolve.test_loop import Run, block
 
@@ -62,7 +63,7 @@ TOKENS = ["prompt_token_ids", "token_ids", "logprobs", "sampled"]
 async def test_rows_at_random_do_not_stop_a_resume(tmp_path, problem_folder, seed):
     rng = random.Random(seed)
     run = Run(tmp_path / "run", problem_folder, prompts=2, completions=2, answers=1, candidates=12, retry=False)
-    await run.go([block("x * 2 if x == 1 else 0"), block("3"), block("1 / 0"), "no idea"])
+    await run.go(ScriptedMutator([block("x * 2 if x == 1 else 0"), block("3"), block("1 / 0"), "no idea"]))
     with sqlite3.connect(tmp_path / "run" / "run.sqlite") as connection:
         for _ in range(8):
             table, columns = rng.choice((("program", COLUMNS), ("completion", TOKENS)))
@@ -76,14 +77,9 @@ async def test_rows_at_random_do_not_stop_a_resume(tmp_path, problem_folder, see
         assert database.quarantine() == []
     finally:
         database.close()
-    again = Run(tmp_path / "run", problem_folder, prompts=2, completions=2, answers=1, candidates=20, retry=False)
-    result = await again.go([block("x * 2"), block("4")])
+    result = await run.go(ScriptedMutator([block("x * 2"), block("4")]), candidates=20)
     assert result.candidates == 20
-    kept = (
-        sqlite3.connect(tmp_path / "run" / "run.sqlite")
-        .execute("select data from event where kind = 'quarantine'")
-        .fetchall()
-    )
+    kept = run.sql("select data from event where kind = 'quarantine' order by id")
     assert [json.loads(data)["id"] for (data,) in kept] == [int(line.split()[1].rstrip(":")) for line in found]
 
 
