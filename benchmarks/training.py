@@ -148,6 +148,7 @@ async def swaps(model: str, folder: Path, rounds: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {"load": [], "first_answer": [], "unload": []}
     path, log = resolve(model, lambda _: None), folder / "server.log"
     async with VllmServer(path, "base", log, options=options) as server, httpx2.AsyncClient(timeout=60) as client:
+        client.headers["Authorization"] = f"Bearer {server.key}"
         for number in range(rounds + 1):
             name, marks = f"v{number}", [time.monotonic()]
             await server.load_adapter(name, adapter)

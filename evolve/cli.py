@@ -1,13 +1,14 @@
 """The command `evolve`: reads options, calls the parts, prints what they give.
 
 Exit codes: 0 done; 1 the search ended without its stated goal (`--stop-when`); 2 bad input; 3 infrastructure;
-130 interrupted.
+70 a fault of ours; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import traceback
 from typing import NoReturn
 
 import typer
@@ -16,6 +17,7 @@ from rich.console import Console
 from evolve import machine_cli, run_cli, show_cli
 from evolve.errors import EvolveError
 from evolve.import_cli import import_app
+from evolve.visible import visible
 from sandbox.base import SandboxError
 
 app = typer.Typer(
@@ -39,6 +41,8 @@ mutator_app.command("serve")(machine_cli.serve)
 mutator_app.command("use")(machine_cli.use_version)
 
 err = Console(stderr=True)
+INTERNAL = 70
+"""Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
 
 
 def main() -> NoReturn:
@@ -46,7 +50,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except (EvolveError, SandboxError) as error:
-        err.print(f"error: {error}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        err.print(f"error: {visible(str(error))}", style="bold red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(error.exit_code if isinstance(error, EvolveError) else 3)
     except (KeyboardInterrupt, asyncio.CancelledError):
         err.print("interrupted; what was recorded is kept", highlight=False)
@@ -60,6 +64,10 @@ def main() -> NoReturn:
         else:
             show()
         sys.exit(2)
+    except Exception:  # noqa: BLE001  (the outermost boundary: a fault of ours must not look like a search without its goal)
+        err.print(visible(traceback.format_exc()), highlight=False, markup=False, soft_wrap=True)
+        err.print("This is a fault of VectorEvolve itself. What was recorded is kept.", style="bold red", highlight=False)
+        sys.exit(INTERNAL)
     sys.exit(code if isinstance(code, int) else 0)
 
 

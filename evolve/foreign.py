@@ -8,8 +8,6 @@ an effect is named.
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ import re2
 
 from evolve.edits import pattern_of
 from evolve.errors import ProblemError
-from evolve.folder import read_text
+from evolve.folder import must_lie_in, read_text
 from evolve.strict import MOST_YAML_MB, parse_yaml
 
 if TYPE_CHECKING:
@@ -65,7 +63,6 @@ NUMBERS = (
 )
 
 SHORT = 40
-_VARIABLE = re.compile(r"^\$\{(\w+)\}$")
 _DEFAULT_PATTERN = r"<<<<<<< SEARCH\n(.*?)=======\n(.*?)>>>>>>> REPLACE"
 
 
@@ -77,7 +74,7 @@ class ForeignConfig:
         path: the file, or None where there is none and every value is OpenEvolve's default.
         given: values of the honoured keys by dotted name; no keys of services.
         ignored: dotted names of all other keys that the file holds.
-        api_key: of the config, for requests only; never stored, shown or logged.
+        api_key: of the config as it stands there (see `keys.py`), for requests only; never stored, shown or logged.
     """
 
     path: Path | None = None
@@ -170,7 +167,9 @@ class ForeignConfig:
 
         values = {key.removeprefix("prompt."): value for key, value in self.given.items() if key.startswith("prompt.")}
         if values.get("template_dir") and self.path is not None:
-            values["template_dir"] = str((self.path.parent / values["template_dir"]).resolve())
+            place = self.path.parent / values["template_dir"]
+            must_lie_in(self.path.parent, place)
+            values["template_dir"] = str(place.resolve())
         return PromptConfig(**values)
 
 
@@ -190,7 +189,7 @@ def read_config(path: Path | None, folder: Path | None = None) -> ForeignConfig:
             continue
         if key in ("llm.api_key", "llm.models") or key in HONOURED:
             if key == "llm.api_key":
-                api_key = api_key or _resolved(value)
+                api_key = api_key or str(value)
             elif key == "llm.models":
                 given[key], names, own = _models(path, value)
                 ignored += names
@@ -233,14 +232,8 @@ def _models(path: Path, rows: Any) -> tuple[list[dict[str, Any]], list[str], str
         raise ProblemError(f"{path}: llm.models must be a list of mappings with a name and a weight.")
     kept = [{key: row[key] for key in ("name", "weight", "api_base") if row.get(key) is not None} for row in rows]
     ignored = sorted({f"llm.models[].{key}" for row in rows for key in row if key not in MODEL_KEYS})
-    own = next((_resolved(row["api_key"]) for row in rows if row.get("api_key")), None)
+    own = next((str(row["api_key"]) for row in rows if row.get("api_key")), None)
     return kept, ignored, own
-
-
-def _resolved(value: Any) -> str | None:
-    """Return a key, `${NAME}` taken from the environment; None where it isn't there."""
-    found = _VARIABLE.match(str(value))
-    return os.environ.get(found[1]) if found else str(value)
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {}

@@ -12,6 +12,7 @@ import base64
 import binascii
 import json
 import pickletools
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from evolve.errors import BadInput
 TRAIN_BEFORE = date(2025, 2, 1)
 HELD_OUT_BEFORE = date(2025, 5, 1)
 """The split by contest date in arXiv 2605.22817."""
+
+IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
+"""Of a task: it becomes the name of a folder."""
 
 TESTS = 16
 """Tests of a problem, the smallest ones (arXiv 2605.22817)."""
@@ -115,6 +119,10 @@ def read(path: Path) -> Iterator[Task]:
 
 
 def _task(row: Mapping[str, Any]) -> Task:
+    if not IDENTITY.fullmatch(str(row["question_id"])):
+        raise ValueError(
+            f"question_id {str(row['question_id'])[:80]!r} is no name of a folder (letters, digits, `_`, `-`, `.`)"
+        )
     tests = [*json.loads(row["public_test_cases"]), *private_tests(row["private_test_cases"])]
     function = json.loads(row["metadata"] or "{}").get("func_name") if row.get("starter_code") else None
     return Task(

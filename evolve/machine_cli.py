@@ -26,6 +26,7 @@ from evolve.compose import only_process, use
 from evolve.doctor import examine, examine_run
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
+from evolve.keys import keep
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.problem import Problem, TestedProblem
 from evolve.progress import Display
@@ -129,18 +130,22 @@ def serve(
     from evolve.cache import cache_folder
     from evolve.server import VllmServer
 
-    async def keep() -> None:
+    async def stay() -> None:
         name = model or DEFAULT_MODEL
         path = resolve(name, display.say)
         log = cache_folder() / "server.log"
         async with VllmServer(path, Path(name).name, log, port, pairs("--server", server), display.say) as running:
+            kept = keep(port, running.key)
             display.say(f"use it with --base-url {running.base_url}; end it with Ctrl-C")
-            while True:
-                await asyncio.sleep(5)
-                await running.recover()
+            try:
+                while True:
+                    await asyncio.sleep(5)
+                    await running.recover()
+            finally:
+                kept.unlink(missing_ok=True)
 
     with Display(err, None) as display:
-        asyncio.run(keep())
+        asyncio.run(stay())
 
 
 def use_version(

@@ -116,7 +116,12 @@ class OpenAIMutator:
             timeout=httpx2.Timeout(self._timeout, connect=10.0),
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False),
         )
-        self._http = httpx2.AsyncClient(base_url=self._base_url.removesuffix("/v1"), timeout=60, trust_env=False)
+        self._http = httpx2.AsyncClient(
+            base_url=self._base_url.removesuffix("/v1"),
+            timeout=60,
+            trust_env=False,
+            headers={"Authorization": f"Bearer {self._api_key}"},
+        )
         try:
             await self._learn()
         except BaseException:

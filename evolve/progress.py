@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from evolve.options import Progress
+from evolve.visible import visible
 
 LINE_SECONDS = 10.0
 
@@ -44,6 +45,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Tell one thing."""
+        text = visible(text)
         self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
         if self._log is not None:
             self._log.parent.mkdir(parents=True, exist_ok=True)

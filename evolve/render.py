@@ -13,6 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from evolve.doctor import Check
+from evolve.visible import visible
 
 out = Console()
 MAX_CELL = 100
@@ -28,7 +29,7 @@ def show(value: Any, as_json: bool, text: Callable[[], None]) -> None:
 
 def say(text: str) -> None:
     """Print a sentence."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+    out.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def show_program(found: Mapping[str, Any]) -> None:
@@ -60,7 +61,7 @@ def show_program(found: Mapping[str, Any]) -> None:
     if program["source"] is None:
         say(f"no program: {program['reason']}")
         return
-    out.print(Syntax(program["source"], "python", background_color="default"))
+    out.print(Syntax(visible(program["source"]), "python", background_color="default"))
     if "metrics" in program:
         show_pairs("Its metrics", program["metrics"])
         return
@@ -91,7 +92,9 @@ def show_check(found: Mapping[str, Any]) -> None:
 def show_checks(checks: Sequence[Check]) -> None:
     """Print what `evolve doctor` found."""
     for check in checks:
-        out.print(f"{'[green]ok  [/]' if check.works else '[red]FAIL[/]'} {escape(check.name)}: {escape(check.found)}")
+        out.print(
+            f"{'[green]ok  [/]' if check.works else '[red]FAIL[/]'} {escape(check.name)}: {escape(visible(check.found))}"
+        )
         if not check.works:
             say(f"     {check.advice}")
 
@@ -121,7 +124,7 @@ def _nested(value: Mapping[str, Any]) -> str:
     for name, inner in value.items():
         one = ", ".join(f"{key} {item}" for key, item in inner.items()) if isinstance(inner, dict) else inner
         lines.append(f"{name}: {one}")
-    return escape("\n".join(map(str, lines)) or "-")
+    return escape(visible("\n".join(map(str, lines))) or "-")
 
 
 def _got(row: Mapping[str, Any]) -> str:
@@ -133,5 +136,5 @@ def _got(row: Mapping[str, Any]) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    text = "-" if value is None else str(value)
+    text = "-" if value is None else visible(str(value))
     return escape(text if len(text) <= MAX_CELL else text[: MAX_CELL - 3] + "...")

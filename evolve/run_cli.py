@@ -129,6 +129,10 @@ def run(
         list[str] | None,
         typer.Option("--server", help="KEY=VALUE for vLLM's command line, such as max-model-len=8192."),
     ] = None,
+    allow_env: Annotated[
+        list[str] | None,
+        typer.Option(help="Variable of the environment that the folder's config may send as a key, such as OPENAI_API_KEY."),
+    ] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a model server that fails.")] = 300.0,
     sandbox: SandboxOption = "docker",
     as_json: Json = False,
@@ -165,6 +169,7 @@ def run(
         replay=None if replay is None else str(replay),
         adapter=None if adapter is None else str(adapter.resolve()),
         lora_rank=LORA_RANK if train is not None else None,
+        allow_env=allow_env or (),
     )
 
     refreshing = None

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -83,6 +84,8 @@ class VllmServer:
         self._log = log
         self._port = port or 0
         self._cuda = has_cuda()
+        self.key = secrets.token_urlsafe(24)
+        """What requests must carry: another user of this machine could load adapters otherwise."""
         self._options = {**default_options(self._cuda, model), **(options or {})}
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
@@ -168,7 +171,8 @@ class VllmServer:
     async def _post(self, path: str, body: dict[str, str]) -> None:
         try:
             async with httpx2.AsyncClient(timeout=120, trust_env=False) as client:
-                answer = await client.post(f"http://127.0.0.1:{self._port}{path}", json=body)
+                headers = {"Authorization": f"Bearer {self.key}"}
+                answer = await client.post(f"http://127.0.0.1:{self._port}{path}", json=body, headers=headers)
         except httpx2.HTTPError as error:
             raise MutatorError(f"The model server did not take {path}: {error!r}") from error
         if answer.status_code != 200:
@@ -231,6 +235,7 @@ class VllmServer:
             "DO_NOT_TRACK": "1",
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+            "VLLM_API_KEY": self.key,  # in the environment, which only its user can read, not on the command line
         }
         if not self._cuda:
             environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from evolve.completion import Mutator
 from evolve.ensemble import Ensemble
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
+from evolve.keys import key_for
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.mutator import OpenAIMutator, Way
 from evolve.problem import Problem
@@ -44,6 +44,7 @@ class MutatorOptions:
         replay: folder of a recorded run whose completions are given again, instead of a model's.
         adapter: folder of a LoRA adapter that the managed server loads beside the model.
         lora_rank: of adapters that the managed server may get later; None for none.
+        allow_env: names of variables of the environment that a problem folder's config may have as keys.
     """
 
     model: str | None = None
@@ -58,6 +59,7 @@ class MutatorOptions:
     replay: str | None = None
     adapter: str | None = None
     lora_rank: int | None = None
+    allow_env: Sequence[str] = ()
 
 
 def adapter_name(folder: Path) -> str:
@@ -139,19 +141,21 @@ class Mutators:
             "say": self._say,
         }
         config_key = problem.config.api_key if isinstance(problem, EvaluatedProblem) else None
-        key = os.environ.get("OPENAI_API_KEY") or config_key or "none"
         if options.models:
-            clients = [
-                await self._stack.enter_async_context(OpenAIMutator(url, name, api_key=key, **common))
-                for name, _, url in options.models
-            ]
+            clients = []
+            for name, _, url in options.models:
+                key = key_for(url, False, config_key, options.allow_env, self._say)
+                clients.append(await self._stack.enter_async_context(OpenAIMutator(url, name, api_key=key, **common)))
             return Ensemble(clients, [weight for _, weight, _ in options.models])
         if options.base_url is not None:
+            key = key_for(options.base_url, True, config_key, options.allow_env, self._say)
             client = OpenAIMutator(options.base_url, options.model, api_key=key, **common)
         else:
             server = await self._managed()
             name = server.name if self.version is None else self.version[0]
-            client = OpenAIMutator(server.base_url, name, takes_seeds=server.takes_seeds, recover=server.recover, **common)
+            client = OpenAIMutator(
+                server.base_url, name, api_key=server.key, takes_seeds=server.takes_seeds, recover=server.recover, **common
+            )
         connected = await self._stack.enter_async_context(client)
         if not connected.gives_token_ids:
             self._say(f"{options.base_url} gives no token ids: this run can search, but a mutator can't be trained from it")

@@ -135,3 +135,11 @@ def test_the_command_writes_both_parts_and_says_what_it_leaves_out(tmp_path):
     assert "not before 2025-05-01" in found[2]["left_out"]
     assert "starter code is not Python" in found[3]["left_out"]
     assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["held_out", "import.json", "train"]
+
+
+@pytest.mark.parametrize("identity", ["../../x", "/etc/x", "a/b", "..", "", "a\nb", "x" * 100])
+def test_an_identity_that_is_no_name_is_refused(tmp_path, identity):
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(json.dumps({"question_id": identity, "public_test_cases": "[]", "private_test_cases": "[]"}) + "\n")
+    with pytest.raises(BadInput, match="is no name of a folder"):
+        list(lcb.read(file))

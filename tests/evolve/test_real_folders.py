@@ -152,7 +152,7 @@ async def test_a_network_is_there_only_when_it_is_allowed(tmp_path, docker_url):
 PACKINGS = {
     "valid": ("return [((i % 6 + .5) / 6, (i // 6 + .5) / 6, 1 / 12) for i in range(26)]", 1.0, "valid"),
     "too few": ("return [(.5, .5, .1)]", 0.0, "26 circles are wanted, 1 came"),
-    "NaN": ("return [(float('nan'),) * 3] * 26", 0.0, "finite"),
+    "NaN": ("return [(float('nan'),) * 3] * 26", 0.0, "NaN"),
     "infinite": ("return [(.5, .5, float('inf'))] * 26", 0.0, "finite"),
     "negative": ("return [(.5, .5, -1.0)] * 26", 0.0, "radius -1"),
     "outside": ("return [(i / 26, 0., .01) for i in range(26)]", 0.0, "leaves the square"),

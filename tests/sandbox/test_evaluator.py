@@ -143,7 +143,7 @@ BAD = {
     "raises at import": ("1 / 0", Verdict.EXCEPTION, "ZeroDivisionError"),
     "exits": ("import os\ndef run_packing(): os._exit(0)", Verdict.EXCEPTION, "the candidate's process ended: exit"),
     "loops": ("def run_packing():\n    while True: pass", Verdict.EXCEPTION, "the candidate's process ended: cpu"),
-    "takes memory": ("def run_packing(): return [b'x' * (1 << 29)]", Verdict.MEMORY, "MemoryError"),
+    "takes memory": ("def run_packing(): return [b'x' * (1 << 29)]", Verdict.EXCEPTION, "ended: memory"),
     "returns a function": ("def run_packing(): return len", Verdict.EXCEPTION, "builtin_function_or_method can't cross"),
     "returns NaN": ("def run_packing(): return [], [], float('nan')", Verdict.EXCEPTION, "the candidate returned NaN"),
     "ends a loop": ("def run_packing(): raise StopIteration", Verdict.EXCEPTION, "the candidate raised StopIteration"),
