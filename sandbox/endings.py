@@ -57,8 +57,9 @@ class Ending:
             ended = header["ended"]
             if ended not in (None, "timeout", "cpu", "output", "closed"):
                 raise Malformed("a frame with an unknown end")
+            os.waitstatus_to_exitcode(header["status"])
             return cls(
-                int(header["status"]),
+                header["status"],
                 ended,
                 header["oom"] is True,
                 float(header["cpu"]),
@@ -67,7 +68,7 @@ class Ending:
                 body[report : report + stdout],
                 body[report + stdout :],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise error if isinstance(error, Malformed) else Malformed(f"a malformed frame: {error!r}") from None
 
     def outcome(self, limits: Limits, is_function: bool = True, other_language: bool = False) -> Outcome:

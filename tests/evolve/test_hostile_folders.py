@@ -1,7 +1,9 @@
 """Problem folders from anybody: nothing of them runs on this machine, nothing outside of them is read."""
 
+import contextlib
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 
 from evolve import problem as problems
 from evolve.errors import ProblemError
+from evolve.metrics import MOST, InvalidMetrics, checked, numeric
 from sandbox.base import EngineUnavailable
 from sandbox.image.build import image_tag
 from sandbox.image.names import BadName, debian_packages, python_requirements
@@ -236,3 +239,69 @@ def test_packages_are_fetched_in_a_container_and_nothing_of_them_runs_here(docke
         assert not any(one["Command"].startswith("python3 -I -c") for one in client.containers(all=True))
     finally:
         client.close()
+
+
+@pytest.mark.slow
+def test_100_000_problem_files_at_random(tmp_path):
+    rng = random.Random(5)
+    pieces = [
+        "name",
+        "statement",
+        "entry",
+        "packages",
+        "limits",
+        ":",
+        " ",
+        "\n",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "&a",
+        "*a",
+        "!!x",
+        "1",
+        "x",
+        "'",
+        '"',
+        "|",
+        "#",
+    ]
+    tests = [
+        '{"id": "a", "args": [1], "expected": 1}',
+        "{",
+        "[]",
+        "null",
+        '{"id": 1}',
+        '"',
+        "NaN",
+        "\n",
+        "\u2028",
+        "\x85",
+        '{"id": "a"}',
+    ]
+    folder = write_problem(tmp_path / "p")
+    whole = (folder / "problem.yaml").read_text()
+    for number in range(100_000):
+        if number % 2:
+            (folder / "problem.yaml").write_text("".join(rng.choices(pieces, k=rng.randint(0, 20))))
+        else:
+            (folder / "problem.yaml").write_text(whole)
+            (folder / "tests.jsonl").write_text("".join(rng.choices(tests, k=rng.randint(0, 6))))
+        with contextlib.suppress(ProblemError):
+            problems.load(folder)
+
+
+@pytest.mark.slow
+def test_100_000_metrics_at_random():
+    rng = random.Random(6)
+    values = [0, 1.5, -1e308, 1e308, 10**400, float("nan"), float("inf"), True, None, "x", [], {}, "x" * 300]
+    for _ in range(100_000):
+        metrics = {rng.choice(("a", "b", "combined_score", "x" * 300)): rng.choice(values) for _ in range(rng.randint(0, 4))}
+        artifacts = {rng.choice(("log", "y" * 300)): rng.choice(values) for _ in range(rng.randint(0, 2))}
+        try:
+            found, _ = checked(rng.choice((metrics, values, None)), artifacts)
+        except InvalidMetrics:
+            continue
+        assert all(abs(value) <= MOST for value in numeric(found).values())

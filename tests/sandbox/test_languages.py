@@ -49,6 +49,19 @@ CASES = {
     "cpp hoards": (CPP, CPP_MAIN % "while (x == 2) memset(malloc(1 << 20), 1, 1 << 20);", ["2", "memory", "4"]),
     "cpp replaces itself": (CPP, CPP_MAIN % REPLACE, ["2", "3", "4"]),
     "cpp attacks PID 1": (CPP, CPP_MAIN % "kill(1, 9); kill(-1, 9);", ["2", "3", "4"]),
+    "cpp builds from a program that is long": (CPP, "//" + "x" * 50000 + CPP_MAIN % "", ["2", "3", "4"]),
+    "cpp leaves very many files": (
+        Toolchain(
+            "program.cpp", ("sh", "-c", "for i in $(seq 3000); do : > f$i; done; g++ -o program program.cpp"), ("./program",)
+        ),
+        CPP_MAIN % "",
+        ["exception"] * 3,
+    ),
+    "cpp leaves what can't be read": (
+        Toolchain("program.cpp", ("sh", "-c", "g++ -o program program.cpp; mkdir a; : > a/b; chmod 0 a/b"), ("./program",)),
+        CPP_MAIN % "",
+        ["exception"] * 3,
+    ),
     "cpp does not build": (CPP, "int main() { return undeclared; }", ["exception"] * 3),
     "javascript good": (JAVASCRIPT, JS_MAIN % "", ["2", "3", "4"]),
     "javascript loops": (JAVASCRIPT, JS_MAIN % "if (x == 2) while (true);", ["2", "cpu", "4"]),
