@@ -122,7 +122,10 @@ def test_answers_that_attack_the_checker(loop_sandbox):
     async def every():
         return await asyncio.gather(*(score(source) for _, source, _ in cases("CHECKED")))
 
-    came = loop.run_until_complete(every())
+    try:
+        came = loop.run_until_complete(every())
+    finally:
+        judge.close()
     assert dict(zip([name for name, _, _ in cases("CHECKED")], came, strict=True)) == {
         name: [pytest.approx(wanted)] * 2 for name, _, wanted in cases("CHECKED")
     }
