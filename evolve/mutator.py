@@ -8,6 +8,7 @@ tokens are marked as not sampled. `auto` starts plain and changes when fewer tha
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -183,7 +184,8 @@ class OpenAIMutator:
 
     async def _plain(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
         started = time.monotonic()
-        extra = {"return_token_ids": True} if self._is_vllm else {}
+        known, unknown = self._fields(self._client.chat.completions.create)
+        extra = {**unknown, **({"return_token_ids": True} if self._is_vllm else {})}
         reply = await self._choices(
             n,
             lambda: self._client.chat.completions.create(
@@ -193,7 +195,7 @@ class OpenAIMutator:
                 logprobs=self._is_vllm or openai.omit,
                 seed=seed if self._takes_seeds else openai.omit,
                 extra_body=extra,
-                **self._sampling,
+                **known,
             ),
         )
         seconds = time.monotonic() - started
@@ -224,6 +226,12 @@ class OpenAIMutator:
                 )
             )
         return completions
+
+    def _fields(self, create: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the sampling fields that a method of the client takes, and those of the server alone, such as `top_k`."""
+        names = inspect.signature(create).parameters
+        taken = {name: value for name, value in self._sampling.items() if name in names and name != "seed"}
+        return taken, {name: value for name, value in self._sampling.items() if name not in taken}
 
     async def _scaffold(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
         started = time.monotonic()
@@ -270,7 +278,8 @@ class OpenAIMutator:
 
     async def _go_on(self, ids: list[int], n: int, m: int, seed: int) -> list[Any]:
         """Return `n` continuations of a token sequence, each up to the closing fence."""
-        sampling = {**self._sampling, "max_tokens": max(1, self._sampling["max_tokens"] // m)}
+        known, unknown = self._fields(self._client.completions.create)
+        known["max_tokens"] = max(1, self._sampling["max_tokens"] // m)
         reply = await self._choices(
             n,
             lambda: self._client.completions.create(
@@ -280,8 +289,8 @@ class OpenAIMutator:
                 logprobs=0,
                 stop=[FENCE],
                 seed=seed if self._takes_seeds else openai.omit,
-                extra_body={"return_token_ids": True, "include_stop_str_in_output": True},
-                **sampling,
+                extra_body={**unknown, "return_token_ids": True, "include_stop_str_in_output": True},
+                **known,
             ),
         )
         return list(reply.choices)

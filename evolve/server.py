@@ -53,6 +53,7 @@ def default_options(cuda: bool, model: Path) -> dict[str, str | int | float | bo
         "dtype": "bfloat16",
         "enable-prefix-caching": True,
         "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",  # else a model's generation_config.json changes what is sampled, unseen by the trainer
         "max-model-len": min(MODEL_LENGTH, longest) if isinstance(longest, int) else MODEL_LENGTH,
     }
     return common if cuda else {**common, "enforce-eager": True}

@@ -156,3 +156,14 @@ async def test_the_scaffold_stops_when_the_model_ends_its_turn():
         async with client(server, way="scaffold") as mutator:
             (completion,) = await mutator.sample(MESSAGES, range(1), 3, 0)
     assert completion.text == "### Solution 1\n```python\na = 1"
+
+
+@pytest.mark.parametrize("way", ["plain", "scaffold"])
+async def test_fields_that_only_the_server_knows_are_passed_on(way):
+    """`--sampling top_k=20` is vLLM's; the client's own methods don't take it."""
+    fields = {"temperature": 0.3, "top_k": 20, "min_p": 0.1, "chat_template_kwargs": {"enable_thinking": False}, "seed": 7}
+    with serving(reply="x", vllm=True) as server:
+        server.continuations = lambda body: [([1], "x\n```", "stop")] * body["n"]
+        async with client(server, way=way, sampling=fields) as mutator:
+            await mutator.sample([{"role": "user", "content": "hi"}], [0], 2, 1)
+    assert fields.items() <= server.requests[0].items()
