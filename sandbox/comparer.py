@@ -73,7 +73,7 @@ class Comparer:
         watchdog.daemon = True
         watchdog.start()
         try:
-            send(process.stdin, (answer, self._is_function, expected, self._comparison))
+            send(process.stdin, (CPU_SECONDS, (answer, self._is_function, expected, self._comparison)))
             found: Read = receive(process.stdout)
         except (OSError, EOFError) as error:
             self.close()
@@ -112,15 +112,15 @@ def serve() -> None:
     signal.signal(signal.SIGPROF, _stop)
     while True:
         try:
-            asked = receive(sys.stdin.buffer)
+            seconds, asked = receive(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
             found = read(*asked)
             signal.setitimer(signal.ITIMER_PROF, 0)
         except _TooLong:
-            found = Read(invalid=f"takes more than {CPU_SECONDS:g} s of CPU time to read and compare")
+            found = Read(invalid=f"takes more than {seconds:g} s of CPU time to read and compare")
         except MemoryError:
             found = Read(invalid=f"takes more than {MEMORY_BYTES >> 30} GB of memory to read and compare")
         finally:

@@ -150,14 +150,16 @@ async def test_a_large_answer_does_not_hold_up_the_event_loop():
     assert sorted(late)[len(late) // 2] < 0.1
 
 
-async def test_an_answer_that_takes_too_long_to_compare_is_invalid(monkeypatch):
-    monkeypatch.setattr("sandbox.comparer.SMALL_BYTES", 10)
+async def test_an_answer_that_takes_too_long_to_compare_is_invalid_and_the_next_is_judged(monkeypatch):
+    monkeypatch.setattr("sandbox.comparer.CPU_SECONDS", 0.05)
     judge = Judge(Comparison("unordered"), True)
+    slow, quick = b"[" + b",".join([b"[1]"] * 200_000) + b"]", b"[" + b"1," * 8000 + b"1]"
     try:
-        (result,) = await judge.judge([Outcome(None, b"[" + b"[]," * 30_000 + b"0]")], [[1]], [[0]])
-        assert result.verdict is Verdict.WRONG
+        first, second = await judge.judge([Outcome(None, slow), Outcome(None, quick)], [[1]] * 2, [json.loads(slow), [2]])
     finally:
         judge.close()
+    assert (first.verdict, second.verdict) == (Verdict.INVALID, Verdict.WRONG)
+    assert "more than 0.05 s of CPU time" in first.detail
 
 
 def test_canonical_text_grows_with_the_value_alone():
