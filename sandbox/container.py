@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -25,6 +26,8 @@ RUNNER = f"{HOME}/guest/runner.py"
 SUPERVISOR_MB = 128
 """Memory of the container beyond a program's limit: the supervisor with numpy loaded, and the test's copy of it."""
 LEAVE_SECONDS = 3
+EVENTS_SECONDS = 0.2
+"""How long the engine is waited for that tells of a death: its word may come just after the container is gone."""
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "HOME": "/tmp"}
 SHARED_MB = 64
 """Of /dev/shm, which process pools and their queues need; what lies there counts as memory."""
@@ -192,13 +195,12 @@ class Container:
 
     def _out_of_memory(self) -> bool:
         filters = {"container": self._id, "event": "oom"}
-        since, until = int(self._started) - 1, int(time.time()) + 1
+        since, until = int(self._started) - 1, f"{time.time() + EVENTS_SECONDS:.9f}"
         try:
-            for _ in self._client.events(since=since, until=until, filters=filters):
-                return True
+            with contextlib.closing(self._client.events(since=since, until=until, filters=filters)) as events:
+                return next(iter(events), None) is not None
         except EngineErrors:
-            pass  # whether the engine is there is asked elsewhere
-        return False
+            return False  # whether the engine is there is asked elsewhere
 
     async def destroy(self) -> None:
         """Close the stream and remove the container; a container that is already going counts as removed."""

@@ -7,11 +7,14 @@ import random
 import re
 import socket
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from evolve import problem as problems
+from evolve.cli import main
 from evolve.errors import ProblemError
 from evolve.metrics import MOST, InvalidMetrics, checked, numeric
 from sandbox.base import EngineUnavailable
@@ -208,6 +211,92 @@ def test_a_run_in_its_problem_folder_is_no_part_of_it(tmp_path):
         (place / "run.log").write_text("x")
         (place / "adapters" / "v1").write_text("x")
     assert problems.load(folder).digest == before
+
+
+def requirement(text):
+    return lambda folder: evaluated(folder, requirements__txt=text)
+
+
+def spec(**changes):
+    return lambda folder: write_problem(folder, spec=changes)
+
+
+def config(text):
+    return lambda folder: evaluated(folder, config__yaml=text)
+
+
+def link(name, target):
+    def make(folder):
+        whole = write_problem(folder) if name in TESTED else evaluated(folder)
+        (whole / name).unlink(missing_ok=True)
+        (whole / name).symlink_to(target)
+
+    return make
+
+
+def special(name, make_it, whole=evaluated):
+    def make(folder):
+        place = whole(folder) / name
+        place.unlink(missing_ok=True)
+        make_it(place)
+
+    return make
+
+
+def large(place):
+    with place.open("w") as file:
+        file.truncate(300 << 20)
+
+
+COMMANDS = {
+    **{f"requirements: {name}": requirement(text) for name, text in REQUIREMENTS.items()},
+    **{f"packages: {name!r}": spec(packages=[name]) for name in PACKAGES},
+    **{f"a link at {name}": link(name, "/etc/passwd") for name in (*TESTED, "evaluator.py", "config.yaml", "data.csv")},
+    "a link to a folder": link("folder", "/etc"),
+    "a link to a device": link("data.bin", "/dev/zero"),
+    "a link to a process's memory": link("data.bin", "/proc/self/environ"),
+    "a FIFO as the program": special("initial_program.py", os.mkfifo, write_problem),
+    "a FIFO as the tests": special("tests.jsonl", os.mkfifo, write_problem),
+    "a FIFO beside the evaluator": special("pipe", os.mkfifo),
+    "a FIFO as the evaluator": special("evaluator.py", os.mkfifo),
+    "very large tests": special("tests.jsonl", large, write_problem),
+    "a very large program": special("initial_program.py", large),
+    "a very large config": special("config.yaml", large),
+    "very large data": special("data.bin", large),
+    **{f"YAML: {name}": config(text) for name, text in YAML.items()},
+    "a name that clears the screen": special("a\x1b[2Jb", lambda place: place.write_text("x")),
+    "a problem's name that clears the screen": spec(name="\x1b[2J"),
+    "a name that leaves the folder": spec(name="../../x\n"),
+}
+
+
+def test_at_least_25_hostile_folders():
+    assert len(COMMANDS) >= 25
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_check_refuses_a_hostile_folder_before_anything_runs(tmp_path, name, monkeypatch, capsys):
+    """Through the command: exit code 2, one message that is plain text, no process, no file outside, in bounded time."""
+
+    def refused(*_, **__):
+        raise AssertionError("something was started")
+
+    COMMANDS[name](tmp_path / "p")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    monkeypatch.setattr(os, "system", refused)
+    monkeypatch.setattr(socket, "socket", refused)
+    monkeypatch.setattr(sys, "argv", ["evolve", "check", str(tmp_path / "p")])
+    started = time.monotonic()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2, told
+    assert told.startswith("error: ") and "Traceback" not in told
+    assert SECRET not in told and "\x1b" not in told
+    assert not Path("/tmp/evil").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import struct
+import time
 
 import pytest
 
@@ -14,7 +15,7 @@ from sandbox.endings import Ending, Malformed
 from sandbox.guest.values import checked, decode
 from sandbox.wire import Guest, GuestDied
 
-pytestmark = pytest.mark.slow
+slow = pytest.mark.slow
 COUNT = 100_000
 PIECES = [
     *(b"[", b"]", b"{", b"}", b",", b":", b'"', b"1", b"-", b"1e999", b"9" * 50, b"null", b"true", b"NaN", b'"a"', b"\\u", b"\\ud800"),
@@ -30,6 +31,7 @@ def texts(seed, most=12):
         yield b"".join(rng.choices(PIECES, k=rng.randint(0, most)))
 
 
+@slow
 def test_answers():
     modes = [Comparison(mode) for mode in ("exact", "tolerance", "unordered", "lines", "checker")]
     for number, text in enumerate(texts(1)):
@@ -39,12 +41,14 @@ def test_answers():
         assert (found.invalid is None) or found.right is None
 
 
+@slow
 def test_values_of_candidates():
     for text in texts(2):
         with contextlib.suppress(ValueError):
             checked(decode(text))
 
 
+@slow
 def test_headers_of_frames():
     rng = random.Random(3)
     for _ in range(COUNT):
@@ -75,6 +79,7 @@ class Bytes:
         return True
 
 
+@slow
 def test_bytes_of_a_supervisor():
     rng = random.Random(4)
 
@@ -90,3 +95,50 @@ def test_bytes_of_a_supervisor():
                 await guest.test(0, b"", LIMITS)
 
     asyncio.run(every())
+
+
+GROWING = {
+    "nested lists": lambda n: b"[" * 60 + b",".join([b"[1]"] * (n // 4)) + b"]" * 60,
+    "open lists": lambda n: b"[" * n,
+    "open mappings": lambda n: b'{"a":' * (n // 5),
+    "equal keys": lambda n: b"{" + b",".join([b'"a":1'] * (n // 6)) + b"}",
+    "many keys": lambda n: b"{" + b",".join(b'"%d":1' % i for i in range(n // 10)) + b"}",
+    "digits": lambda n: b"1" * n,
+    "digits of a fraction": lambda n: b"0." + b"1" * n,
+    "an exponent": lambda n: b"1e" + b"9" * n,
+    "escapes": lambda n: b'"' + b"\\u0041" * (n // 6) + b'"',
+    "surrogates": lambda n: b'"' + b"\\ud800" * (n // 6) + b'"',
+    "quotes": lambda n: b'"' * n,
+    "blanks": lambda n: b" " * n + b"1",
+    "a text of numbers": lambda n: b'"' + b"1 " * (n // 2) + b'"',
+    "arrays": lambda n: b"[" + b",".join([b'{"array":["<f8",[1],"AAAAAAAA8D8="]}'] * (n // 38)) + b"]",
+    "mappings by pairs": lambda n: b'{"dict":[' + b",".join(b"[%d,2]" % i for i in range(n // 8)) + b"]}",
+    "no text": lambda n: b"\xff" * n,
+}
+
+
+def read_every_way(text):
+    for mode in ("exact", "tolerance", "unordered", "lines", "livecodebench"):
+        for has_entry in (True, False):
+            read(text, has_entry, "1 2" if mode in ("lines", "livecodebench") else [3, 2, 1], Comparison(mode))
+    with contextlib.suppress(ValueError):
+        checked(decode(text))
+    header = {"status": 0, "ended": None, "oom": 0, "cpu": 0.1, "wall": 0.1, "parts": [len(text), 0, 0]}
+    with contextlib.suppress(Malformed):
+        Ending.of(header, text).outcome(Limits(), True)
+
+
+def seconds(text):
+    best = float("inf")
+    for _ in range(3):
+        start = time.process_time()
+        read_every_way(text)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_time_grows_with_the_output_and_not_faster(name):
+    """Four times the output takes less than ten times as long: a square would take sixteen."""
+    small, large = (seconds(GROWING[name](size)) for size in (100_000, 400_000))
+    assert large < 10 * small + 0.05, (small, large)
