@@ -19,6 +19,7 @@ import numpy as np
 from evolve import problem as problems
 from evolve.completion import Mutator
 from evolve.database import Database
+from evolve.directions import line
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.loop import Search
@@ -288,6 +289,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
                     None if decided is None else Isolation(**decided),
                     database.best_fitness(),
                     session.pools,
+                    _required(problem, database),
                 )
             )
             if decided is None and isolation is not None:
@@ -298,6 +300,8 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
             model = options.mutator.model or DEFAULT_MODEL
             search = Search(problem, options.search, database, scorer, prompter(problem), model, session.observe)
             await search.begin()
+            if options.training is not None and isinstance(problem, EvaluatedProblem):
+                _check_directions(problem, database.initial_metrics() or {})
             if search.reason() is None:
                 mutator = await mutators.connect(problem, options.mutator.sampling)
                 if mutators.version is not None:
@@ -319,6 +323,27 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
         database.set_status("stopped" if stopped else "finished", result.reason)
         database.events.record("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
         return result
+
+
+def _check_directions(problem: EvaluatedProblem, metrics: Mapping[str, Any]) -> None:
+    """Refuse to train on a folder before somebody has said which way its costs go.
+
+    Raises:
+        BadInput: a metric looks like a cost, and nothing says so.
+    """
+    costs = problem.undirected(metrics)
+    if costs:
+        raise BadInput(
+            f"The evaluator of {problem.name} gives {', '.join(costs)}, and nothing says whether less is better, so a "
+            f"mutator might be trained the wrong way. Add to {problem.path / 'problem.yaml'}: {line(costs)} "
+            "(or direction: none, to leave a metric out)."
+        )
+
+
+def _required(problem: Problem, database: Database) -> list[str] | None:
+    """Return the metrics that every program of a run must have, or None where that is still to be seen."""
+    given = database.initial_metrics()
+    return problem.steers(given) if isinstance(problem, EvaluatedProblem) and given is not None else None
 
 
 def _record_version(database: Database, name: str, adapter: Path, model: str) -> None:

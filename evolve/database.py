@@ -239,6 +239,13 @@ class Database:
                 found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items())))
         return found
 
+    def initial_metrics(self) -> dict[str, Any] | None:
+        """Return what the evaluator gave the first program, or None before it was scored."""
+        first = select(s.program.c.metrics).where(s.program.c.status == "scored", s.program.c.metrics.is_not(None))
+        with self._store.read() as connection:
+            found = connection.execute(first.order_by(s.program.c.id).limit(1)).scalar()
+        return None if found is None else dict(found["given"])
+
     def has_initial(self) -> bool:
         """Return whether a program that the run starts from has a score."""
         query = select(s.program.c.id).where(s.program.c.completion_id.is_(None), s.program.c.status == "scored").limit(1)

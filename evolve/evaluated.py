@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from evolve.directions import COMBINED, line, looks_like_a_cost, steering
 from evolve.errors import ProblemError
 from evolve.folder import read_text, tree
 from evolve.foreign import ForeignConfig, read_config
@@ -37,6 +38,10 @@ COMPILERS = {
 
 MAX_FILES_MB = 32
 MEMORY_MB = 1024
+SCORING_VERSION = 2
+"""Of the rules that make objectives and fitness out of metrics. 2: see `directions.py`."""
+
+SIGNS = {"max": 1.0, "min": -1.0, "none": 0.0}
 BUILT_IN = {"complexity", "diversity", "score"}
 """Feature dimensions that need no metric."""
 
@@ -44,7 +49,8 @@ BUILT_IN = {"complexity", "diversity", "score"}
 class Objective(Strict):
     """An entry of `objectives:` in the problem.yaml beside an evaluator."""
 
-    direction: Literal["max", "min"] = "max"
+    direction: Literal["max", "min", "none"] = "max"
+    """`none` is a metric that is only shown to the model."""
     scale: tuple[float, float] | None = None
     """Values that map to 0 and 1, for training and scalarised selection; without it, the rank among valid programs."""
     bounds: tuple[float, float] | None = None
@@ -170,6 +176,7 @@ class EvaluatedProblem:
             "thresholds": self.thresholds,
             "features": self.features,
             "requirements": self.requirements,
+            "rules": SCORING_VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -180,29 +187,69 @@ class EvaluatedProblem:
             one = self.spec.objectives.get(name)
             if one is not None and one.scale is not None:
                 low, high = one.scale
-                found[place] = (low, high) if one.direction == "max" else (-high, -low)
+                found[place] = (-high, -low) if one.direction == "min" else (low, high)
         return found
 
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the objectives of metrics, higher is better.
 
-        They are the numeric metrics but `combined_score` and the feature dimensions, or those that problem.yaml names;
-        `combined_score` itself where nothing else is left.
+        They are `combined_score`, where it is given, and those that problem.yaml names, by their direction; where it names
+        none, see `directions.steering`.
         """
         numbers = numeric(metrics)
-        if self.spec.objectives:
-            signs = {name: -1.0 if one.direction == "min" else 1.0 for name, one in self.spec.objectives.items()}
-            return {name: sign * numbers[name] for name, sign in signs.items() if name in numbers}
-        found = {name: value for name, value in numbers.items() if name not in (*self.features, "combined_score")}
-        return found or {name: value for name, value in numbers.items() if name == "combined_score"}
+        if not self.spec.objectives:
+            return {name: numbers[name] for name in steering(numbers, self.features)}
+        signs = {name: SIGNS[one.direction] for name, one in self.spec.objectives.items()}
+        signs = {COMBINED: 1.0, **signs}
+        return {name: sign * numbers[name] for name, sign in signs.items() if sign and name in numbers}
 
     def fitness(self, metrics: Mapping[str, Any]) -> float | None:
         """Return one number for metrics: `combined_score`, else the mean of the objectives; None where there is none."""
-        score = numeric(metrics).get("combined_score")
+        score = numeric(metrics).get(COMBINED)
         if score is not None:
             return score
         values = self.values(metrics)
         return sum(values.values()) / len(values) if values else None
+
+    def steers(self, metrics: Mapping[str, Any]) -> list[str]:
+        """Return the names of the metrics that decide fitness or an objective; a candidate that lacks one is invalid."""
+        return list(self.values(metrics))
+
+    def no_fitness(self, metrics: Mapping[str, Any]) -> str:
+        """Return why metrics give no fitness."""
+        costs = self.undirected(metrics)
+        if not costs:
+            return "no metric is a number"
+        return (
+            f"nothing says whether more or less of {', '.join(costs)} is better; add to problem.yaml beside the evaluator: "
+            f"{line(costs)}"
+        )
+
+    def undirected(self, metrics: Mapping[str, Any]) -> list[str]:
+        """Return the numeric metrics that look like costs and for which nobody has said a direction: they steer nothing."""
+        known = {*self.spec.objectives, *self.features}
+        return [name for name in numeric(metrics) if name not in known and looks_like_a_cost(name)]
+
+    def roles(self, metrics: Mapping[str, Any]) -> dict[str, str]:
+        """Return in words what each metric is to a search."""
+        values, numbers = self.values(metrics), numeric(metrics)
+        costs = self.undirected(metrics)
+        found = {}
+        for name, value in metrics.items():
+            one = self.spec.objectives.get(name)
+            if name == COMBINED and name in numbers:
+                found[name] = "the fitness and an objective, more is better"
+            elif name in values:
+                found[name] = f"an objective, {'less' if one and one.direction == 'min' else 'more'} is better"
+            elif name in self.features:
+                found[name] = "a feature dimension"
+            elif name in costs:
+                found[name] = f"only shown to the model: whether less is better is for problem.yaml to say, `{line([name])}`"
+            elif name in numbers:
+                found[name] = "only shown to the model"
+            else:
+                found[name] = "a flag" if isinstance(value, bool) else "a text"
+        return found
 
     def out_of_bounds(self, metrics: Mapping[str, Any]) -> str | None:
         """Return what is wrong with metrics that leave the bounds of problem.yaml, or None."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from evolve.evaluated import EvaluatedProblem
-from evolve.metrics import InvalidMetrics, checked
+from evolve.metrics import InvalidMetrics, checked, numeric
 from evolve.score import Score
 from evolve.tested import Test, TestedProblem
 from sandbox.base import Outcome, Program, Sandbox, Verdict
@@ -102,12 +102,20 @@ class EvaluatorGrader:
         problem: objectives, fitness, bounds.
         sandbox: where the evaluator runs.
         best: fitness of the run's best program so far; None asks for no second evaluation.
+        required: metrics that steer and that the run's initial program had; None takes them from the first program graded.
     """
 
-    def __init__(self, problem: EvaluatedProblem, sandbox: Evaluates, best: float | None = None):
+    def __init__(
+        self,
+        problem: EvaluatedProblem,
+        sandbox: Evaluates,
+        best: float | None = None,
+        required: Sequence[str] | None = None,
+    ):
         self._problem = problem
         self._sandbox = sandbox
         self._best = best
+        self._required = None if required is None else list(required)
         self._confirming = asyncio.Lock()
 
     @property
@@ -142,13 +150,25 @@ class EvaluatorGrader:
         except (InvalidAnswer, InvalidMetrics) as error:
             return self._failed(outcome, Verdict.INVALID, str(error))
         fitness = self._problem.fitness(metrics)
-        wrong = self._problem.out_of_bounds(metrics)
+        wrong = self._missing(metrics) or self._problem.out_of_bounds(metrics)
         if fitness is None or wrong is not None:
-            return self._failed(outcome, Verdict.INVALID, wrong or "no metric is a number", metrics, artifacts)
+            return self._failed(outcome, Verdict.INVALID, wrong or self._problem.no_fitness(metrics), metrics, artifacts)
         result = TestResult(Verdict.PASS, 1.0, "", "", outcome.stderr, True, outcome.cpu_seconds)
         values = self._problem.values(metrics)
+        if self._required is None:
+            self._required = self._problem.steers(metrics)
         level = self._sandbox.level
         return Score((result,), np.empty(0), True, level, fitness, False, values, metrics, artifacts)
+
+    def _missing(self, metrics: dict[str, Any]) -> str | None:
+        """Return what metrics lack that the initial program had: a mean over fewer metrics is no better program."""
+        numbers = numeric(metrics)
+        lost = [name for name in self._required or () if name not in numbers]
+        if not lost:
+            return None
+        came = {name: metrics[name] for name in lost if name in metrics}
+        told = f"; came {came}"[:200] if came else ""
+        return f"no number for {', '.join(map(repr, lost))}, which the initial program has{told}"
 
     def _failed(
         self, outcome: Outcome, verdict: Verdict, detail: str, metrics: dict[str, Any] | None = None, artifacts: Any = None

@@ -86,6 +86,7 @@ async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -
         "why": isolation.reason,
         "objectives": sorted(score.values or ()),
         "metrics": dict(score.metrics),
+        "roles": problem.roles(score.metrics),
         "artifacts": dict(score.artifacts),
         "honoured": {key: value for key, value in problem.config.given.items() if "key" not in key},
         "ignored": list(problem.config.ignored),

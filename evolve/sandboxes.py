@@ -171,6 +171,7 @@ async def grader(
     isolation: Isolation | None = None,
     best: float | None = None,
     pools: Pools | None = None,
+    required: Sequence[str] | None = None,
 ) -> AsyncIterator[tuple[Grader, Isolation | None]]:
     """Open the sandbox of a problem and yield what grades its programs.
 
@@ -184,6 +185,7 @@ async def grader(
         isolation: of an evaluator, as decided earlier; None decides it now with the initial program.
         best: fitness of the run's best program so far.
         pools: of this process; None opens a sandbox for this alone.
+        required: see `EvaluatorGrader`.
 
     Raises:
         SandboxError: there is no sandbox.
@@ -215,7 +217,7 @@ async def grader(
             if not isolation.separated:
                 say(f"candidates share the evaluator's process, so they could forge their metrics: {isolation.reason}")
         judge = EvaluatorSandbox(pool, _evaluator(problem, isolation.separated))
-        yield EvaluatorGrader(problem, judge, best), isolation
+        yield EvaluatorGrader(problem, judge, best, required), isolation
 
 
 async def decide(problem: EvaluatedProblem, pool: PooledSandbox) -> Isolation:

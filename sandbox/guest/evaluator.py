@@ -97,8 +97,11 @@ def result(returned: Any) -> dict[str, Any]:
 
 def metric(name: str, value: Any) -> bool | float | str:
     """Return one metric: a bool, a finite float, or the text of anything else."""
-    if isinstance(value, bool):
-        return value
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if isinstance(value, bool) or (kind == "b" and getattr(value, "size", 0) == 1):
+        return bool(value)
+    if kind and kind not in "iuf":
+        return str(value)[:ARTIFACT_CHARACTERS]
     if isinstance(value, numbers.Real) or hasattr(value, "dtype"):
         try:
             number = float(value)

@@ -121,7 +121,7 @@ async def test_stages_are_climbed_and_recorded(tmp_path):
         ("combined_score", "first", "reached", "second", "third"),
     }
     names = [name for (name,) in run.sql("select name from objective order by id")]
-    assert set(names) == {"first", "second", "third"}
+    assert set(names) == {"first", "second", "combined_score"}
     for scores, given in run.sql("select scores, metrics from program where status = 'scored'"):
         values = dict(zip(names, json.loads(scores), strict=False))
         assert {key: value for key, value in values.items() if value is not None} == json.loads(given)["values"]

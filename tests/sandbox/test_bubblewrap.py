@@ -19,7 +19,8 @@ LEFT_UNREAD = {
     "a raw report over the cap at import": "import os\nos.write(3, b'A' * ((1 << 18) + 1))\ndef f(x): return x\n",
     "a flood of output": "import os\nwhile True: os.write(1, b'x' * 65536)\n",
     "a flood of errors": "import os\nwhile True: os.write(2, b'x' * 65536)\n",
-    "processes that stay": "import os, time\nfor _ in range(5):\n    if not os.fork(): time.sleep(600)\ndef f(x): return x\n",
+    "processes that stay": "import os, time\nfor _ in range(5):\n    if not os.fork(): time.sleep(600)\n"
+    "def f(x): return x\n",
 }
 
 
