@@ -66,6 +66,11 @@ class Mutator(Protocol):
         """The way to m answers that the next completions use."""
         ...
 
+    @property
+    def room(self) -> int | None:
+        """Characters that the programs of a prompt may take together; None where the context's length isn't known."""
+        ...
+
     async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """Return completions of one prompt, each asked for `m` answers.
 

@@ -25,7 +25,7 @@ from evolve.evaluated import EvaluatedProblem
 from evolve.loop import Search
 from evolve.metrics_prompt import MetricsPrompter
 from evolve.models import DEFAULT_MODEL
-from evolve.mutator import OpenAIMutator
+from evolve.mutator import CHARACTERS_A_TOKEN, MAX_TOKENS, OpenAIMutator
 from evolve.options import Options, Progress, Reason, Result
 from evolve.problem import Problem
 from evolve.prompt import Prompter, TestPrompter
@@ -303,6 +303,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
             if options.training is not None and isinstance(problem, EvaluatedProblem):
                 _check_directions(problem, database.initial_metrics() or {})
             if search.reason() is None:
+                _check_room(problem, options, say)
                 mutator = await mutators.connect(problem, options.mutator.sampling)
                 if mutators.version is not None:
                     _record_version(database, *mutators.version, model)
@@ -323,6 +324,17 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
         database.set_status("stopped" if stopped else "finished", result.reason)
         database.events.record("end", reason=result.reason, best=result.best, confirmed=result.confirmed)
         return result
+
+
+def _check_room(problem: Problem, options: RunOptions, say: Say) -> None:
+    """Say so where an answer may not be as long as the initial program and whole programs are asked for."""
+    tokens = len(problem.initial) / CHARACTERS_A_TOKEN
+    most = int(options.mutator.sampling.get("max_tokens", MAX_TOKENS))
+    if options.search.edits == "full" and tokens * options.search.answers > most:
+        say(
+            f"the initial program has about {tokens:.0f} tokens and a completion of {options.search.answers} answers may have "
+            f"{most}, so whole programs don't fit: ask for edits with --edits diff, or raise --sampling max_tokens=N"
+        )
 
 
 def _check_directions(problem: EvaluatedProblem, metrics: Mapping[str, Any]) -> None:

@@ -32,6 +32,11 @@ class Ensemble:
         """See `Mutator.format`; the first one's."""
         return self._mutators[0].format
 
+    @property
+    def room(self) -> int | None:
+        """See `Mutator.room`; the smallest."""
+        return min((room for mutator in self._mutators if (room := mutator.room) is not None), default=None)
+
     async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """See `Mutator.sample`."""
         index = int(np.random.default_rng(seed).choice(len(self._mutators), p=self._shares))

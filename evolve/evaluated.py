@@ -274,6 +274,12 @@ def load_evaluated(path: Path, initial: str | None, evaluator: str | None, confi
     if config is not None and not settings.is_file():
         raise ProblemError(f"{settings} is missing.")
     found = read_config(settings if settings.is_file() else None, path if config is None else None)
+    if "max_code_length" in found.given and len(source) > found.whole("max_code_length", 1):
+        raise ProblemError(
+            f"{program} has {len(source)} characters and {settings} says max_code_length: "
+            f"{found.whole('max_code_length', 1)}, so nearly every answer would be refused. Raise it, or leave it out: then "
+            "programs may be twice as long as this one."
+        )
     own = path / "problem.yaml"
     spec = load_yaml(own, EvaluatedSpec, path) if own.is_file() else EvaluatedSpec()
     listed = judge.parent / "requirements.txt"

@@ -30,7 +30,7 @@ from evolve.options import Options, Progress, Reason, Result
 from evolve.patience import Patience
 from evolve.population import Population
 from evolve.problem import Problem
-from evolve.prompt import Prompter, View
+from evolve.prompt import ROOM, Prompter, View
 from evolve.refresher import Refresher
 from evolve.scoring import Scorer
 
@@ -272,7 +272,7 @@ class Search:
             size, retries = self._group_size()
             if size == 0:
                 return
-            self._start(self._next_prompt(size, retries), bench)
+            self._start(self._next_prompt(size, retries, bench.mutator.room), bench)
 
     def _on_recorded(self, programs: Sequence[int], solved: Sequence[int]) -> None:
         """Tell of candidates; end at once when one solves it and that is the goal.
@@ -298,7 +298,7 @@ class Search:
         size = min(options.completions, -(-left // options.answers)) if left > 0 else 0
         return size, retries and left >= 2 * size * options.answers
 
-    def _next_prompt(self, size: int, retries: bool) -> OpenPrompt:
+    def _next_prompt(self, size: int, retries: bool, room: int | None) -> OpenPrompt:
         """Choose a parent, build the prompt and record it."""
         options = self._options
         island = self._prompts % options.population.islands
@@ -311,7 +311,7 @@ class Search:
         seed = int(self._rng.integers(1 << 31))
         generation, position = divmod(self._prompts, options.prompts)
         score = self._database.score(parent.id)
-        view = View(parent, score, fittest, others, options.answers, self._wants_edits, seed, generation + 1)
+        view = View(parent, score, fittest, others, options.answers, self._wants_edits, seed, generation + 1, room or ROOM)
         new = NewPrompt(
             generation + 1,
             position,

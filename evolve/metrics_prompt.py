@@ -17,7 +17,7 @@ from evolve.completion import Message
 from evolve.evaluated import EvaluatedProblem
 from evolve.frame import Frame
 from evolve.population import Member
-from evolve.prompt import View, ask, block, cut
+from evolve.prompt import View, ask, block, cut, programs
 
 MAX_ARTIFACTS = 6000
 """Characters of all artifacts in a prompt of ours, less where the config says so."""
@@ -48,13 +48,18 @@ class MetricsPrompter:
             if view.m > 1:
                 user += f"\n\n# Your answers\n{question}"
             return [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        parts = [f"# Current program\n{block(language, view.parent.source)}", self._metrics(view)]
+        sources = programs(view, language)
+        parts = [f"# Current program\n{block(language, sources[view.parent.id])}", self._metrics(view)]
         shown = self._shown(view.score.artifacts)
         if shown:
             parts.append("# What its evaluation told\n" + "\n".join(f"## {name}\n{text}" for name, text in shown.items()))
         for title, members in (("Best programs so far", view.fittest), ("Other programs", view.others)):
             if members:
-                texts = [f"Score {member.fitness:.4g}:\n{block(language, member.source)}" for member in members]
+                texts = [
+                    f"Score {member.fitness:.4g}:\n{block(language, sources[member.id])}"
+                    for member in members
+                    if member.id in sources
+                ]
                 parts.append(f"# {title}\n" + "\n".join(texts))
         parts.append(f"# Your answer\n{question}")
         system = self._problem.statement.strip() or templates.METRICS_SYSTEM.format(language=language.capitalize())

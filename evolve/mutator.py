@@ -26,6 +26,13 @@ AUTO_SHARE = 0.8
 AUTO_COMPLETIONS = 8
 """Completions after which `auto` judges the plain way."""
 FENCE = "```"
+CHARACTERS_A_TOKEN = 3.0
+"""Of program text; fewer than most tokenizers have, to be safe."""
+PROGRAMS_SHARE = 0.75
+"""Of what a completion leaves of the context; the rest is for the task and for what the evaluation told."""
+LEAST_ROOM = 1000
+MAX_TOKENS = 1024
+"""Of a completion, where nothing says how many."""
 OVERFLOW = re.compile(r"context.{0,20}length|context window|maximum.{0,20}tokens|too long", re.IGNORECASE)
 """What servers say when prompt and completion don't fit."""
 T = TypeVar("T")
@@ -72,7 +79,7 @@ class OpenAIMutator:
         self._model = model or ""
         self._way = way
         self._language = language
-        self._sampling = {"temperature": 1.0, "max_tokens": 1024, **(sampling or {})}
+        self._sampling = {"temperature": 1.0, "max_tokens": MAX_TOKENS, **(sampling or {})}
         self._takes_seeds = takes_seeds
         self._slots = asyncio.Semaphore(concurrency)
         self._patience = patience
@@ -81,6 +88,7 @@ class OpenAIMutator:
         self._api_key = api_key
         self._say = say
         self._is_vllm = False
+        self._context: int | None = None
         self._frames: dict[str, list[int]] = {}
         self._judged = self._full = 0
         self.format: Format = "scaffold" if way == "scaffold" else "plain"
@@ -94,6 +102,14 @@ class OpenAIMutator:
     def gives_token_ids(self) -> bool:
         """Whether completions carry token ids and log-probabilities, which training needs."""
         return self._is_vllm
+
+    @property
+    def room(self) -> int | None:
+        """See `Mutator.room`: what the completion and the rest of the prompt leave of the context."""
+        if self._context is None:
+            return None
+        left = self._context - int(self._sampling["max_tokens"])
+        return max(LEAST_ROOM, round(PROGRAMS_SHARE * CHARACTERS_A_TOKEN * left))
 
     def use(self, name: str) -> None:
         """Sample from this served name from now on; what is under way goes on with the old one."""
@@ -143,6 +159,7 @@ class OpenAIMutator:
         self._model = self._model or next(iter(served))
         context = served[self._model]
         if isinstance(context, int):  # room for the prompt
+            self._context = context
             self._sampling["max_tokens"] = min(self._sampling["max_tokens"], max(1, context // 2))
         try:
             answer = await self._http.get("/version")

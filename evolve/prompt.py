@@ -13,6 +13,7 @@ from typing import Protocol
 
 from evolve import templates
 from evolve.completion import Message
+from evolve.excerpt import excerpt
 from evolve.frame import Frame
 from evolve.population import Member
 from evolve.score import Score
@@ -22,7 +23,11 @@ from sandbox.judge import TestResult
 
 SHOWN_FAILURES = 6
 SHOWN_CHARACTERS = 200
-MAX_PARENT = 6000
+MAX_REPLY = 20_000
+"""Characters of a reply that is answered with what is wrong with it."""
+ROOM = 60_000
+"""Characters of a prompt's programs, where the context of the model isn't known."""
+PARENTS_SHARE = 0.75
 SHORTEST = 200
 """Characters of a section that is not cut further."""
 
@@ -40,6 +45,7 @@ class View:
         as_edits: whether SEARCH/REPLACE edits of the parent are asked for, instead of whole programs.
         seed: of the prompt, for what is random in its text.
         generation: number of the generation.
+        room: characters that the programs may take together.
     """
 
     parent: Member
@@ -50,6 +56,7 @@ class View:
     as_edits: bool = False
     seed: int = 0
     generation: int = 1
+    room: int = ROOM
 
 
 class Prompter(Protocol):
@@ -82,16 +89,16 @@ class TestPrompter:
             contract = templates.TEXT
         results = view.score.results
         passed = sum(result.verdict is Verdict.PASS for result in results)
+        shown = programs(view, language)
         parts = [
             f"# Task\n{problem.spec.statement.strip()}",
-            f"# Current program, passes {passed} of {len(results)} tests\n{block(language, view.parent.source)}",
+            f"# Current program, passes {passed} of {len(results)} tests\n{block(language, shown[view.parent.id])}",
         ]
         failures = _failures(problem, results)
         if failures:
             parts.append("# Tests that it fails\n" + "\n".join(failures))
-        helpers = [*view.fittest, *view.others]
-        if helpers:
-            blocks = [block(language, member.source) for member in helpers]
+        blocks = [block(language, shown[member.id]) for member in (*view.fittest, *view.others) if member.id in shown]
+        if blocks:
             parts.append("# Programs that pass some of these tests\n" + "\n".join(blocks))
         parts.append(f"# Your answer\n{ask(view, language, contract, templates.PASS_TESTS)}")
         system = templates.TESTS_SYSTEM.format(language=language.capitalize())
@@ -116,7 +123,11 @@ def retry(messages: Sequence[Message], reply: str, reasons: Sequence[str], langu
     as_edits = "<<<<<<< SEARCH" in messages[-1]["content"]
     form = templates.FORM_EDITS if as_edits else templates.FORM.format(m=m, language=language, s="" if m == 1 else "s")
     text = templates.RETRY.format(reason="; ".join(dict.fromkeys(reasons)), form=form)
-    return [*messages, {"role": "assistant", "content": reply[:MAX_PARENT]}, {"role": "user", "content": text}]
+    return [
+        *messages,
+        {"role": "assistant", "content": excerpt(reply, MAX_REPLY, "text")},
+        {"role": "user", "content": text},
+    ]
 
 
 def shorten(messages: Sequence[Message]) -> list[Message] | None:
@@ -126,7 +137,7 @@ def shorten(messages: Sequence[Message]) -> list[Message] | None:
     """
     index = next(i for i, message in enumerate(messages) if message["role"] == "user")
     text = messages[index]["content"]
-    head, *sections = re.split(r"(?m)^(?=# )", text)
+    head, *sections = _sections(text)
     for title in templates.EXPENDABLE:
         left = [section for section in sections if not section.startswith(f"# {title}")]
         if len(left) < len(sections):
@@ -134,11 +145,38 @@ def shorten(messages: Sequence[Message]) -> list[Message] | None:
     if len(sections) > 1:
         longest = max(range(len(sections) - 1), key=lambda place: len(sections[place]))
         if len(sections[longest]) > SHORTEST:
-            half = sections[longest][: len(sections[longest]) // 2].rstrip()
-            fence = "\n```" if half.count("```") % 2 else ""
-            sections[longest] = f"{half}\n...{fence}\n\n"
+            sections[longest] = _halved(sections[longest])
             return _with(messages, index, head + "".join(sections))
     return None
+
+
+def _sections(text: str) -> list[str]:
+    """Return a prompt cut before its headings; a comment in a program is none."""
+    found: list[list[str]] = [[]]
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        mark = re.match(r"`{3,}", line)
+        if mark and not fence:
+            fence = mark[0]
+        elif fence and line.rstrip() == fence:
+            fence = ""
+        if not fence and line.startswith("# "):
+            found.append([])
+        found[-1].append(line)
+    return ["".join(lines) for lines in found]
+
+
+def _halved(section: str) -> str:
+    """Return a section of half the length: its longest program shortened, or where there is none, its second half cut."""
+    fenced = max(re.finditer(r"(?ms)^(`{3,})(\w*)\n(.*?)\n\1$", section), key=lambda found: len(found[3]), default=None)
+    if fenced is None or len(fenced[3]) < SHORTEST:
+        half = section[: len(section) // 2].rstrip()
+        open_fence = f"\n{fenced[1]}" if fenced is not None and half.count(fenced[1]) % 2 else ""
+        return f"{half}\n[... cut here ...]{open_fence}\n\n"
+    shorter = excerpt(fenced[3], len(fenced[3]) // 2, fenced[2])
+    if len(shorter) >= len(fenced[3]):
+        shorter = fenced[3][: len(fenced[3]) // 2] + "\n[... cut here ...]"
+    return section[: fenced.start(3)] + shorter + section[fenced.end(3) :]
 
 
 def _with(messages: Sequence[Message], index: int, content: str) -> list[Message]:
@@ -147,8 +185,25 @@ def _with(messages: Sequence[Message], index: int, content: str) -> list[Message
 
 
 def block(language: str, source: str) -> str:
-    """Return a program in a fence, cut where it is very long."""
-    return f"```{language}\n{source[:MAX_PARENT].rstrip()}\n```"
+    """Return a program in a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"^\s*(`{3,})", source, re.M)), default=0))
+    return f"{fence}{language}\n{source.rstrip()}\n{fence}"
+
+
+def programs(view: View, language: str) -> dict[int, str]:
+    """Return by id how the programs of a prompt are shown: the parent first, the others in what room is left."""
+    parent = view.parent
+    others = list({member.id: member for member in (*view.fittest, *view.others)}.values())
+    shown = {parent.id: excerpt(parent.source, round(PARENTS_SHARE * view.room) if others else view.room, language)}
+    left = view.room - len(shown[parent.id])
+    for place, member in enumerate(others):
+        share = left // (len(others) - place)
+        if share < SHORTEST:
+            continue
+        if member.id not in shown:
+            shown[member.id] = excerpt(member.source, share, language)
+            left -= len(shown[member.id])
+    return shown
 
 
 def _failures(problem: TestedProblem, results: Sequence[TestResult]) -> list[str]:

@@ -27,6 +27,7 @@ class ReplayMutator:
         self._folder = folder
         self._store = connect(folder / FILE, read_only=True)
         self.format: Format = "plain"
+        self.room: int | None = None
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ class ScriptedMutator:
         self._script: Script = replies if callable(replies) else lambda _, number: replies[number % len(replies)]
         self.name = name
         self.format: Format = "plain"
+        self.room: int | None = None
         self.prompts: list[Sequence[Message]] = []
         self._count = 0
 

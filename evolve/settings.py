@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from evolve.answers import MAX_PROGRAM
 from evolve.database import Database
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
@@ -18,6 +19,8 @@ from evolve.problem import Problem
 from evolve.selection import Ratios
 
 DEFAULT_CANDIDATES = 100
+ROOM_TO_GROW = 2
+"""How much longer than the initial program a candidate may be, where nothing says how long."""
 RATIOS = ("database.exploration_ratio", "database.exploitation_ratio", "database.elite_selection_ratio")
 
 
@@ -33,7 +36,9 @@ def search_options(problem: Problem, given: Mapping[str, Any]) -> Options:
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     shaped = {name: chosen.pop(name) for name in ("islands", "stagnation") if name in chosen}
-    values = _of_config(problem) if isinstance(problem, EvaluatedProblem) else {}
+    values: dict[str, Any] = {"longest": max(MAX_PROGRAM, ROOM_TO_GROW * len(problem.initial))}
+    if isinstance(problem, EvaluatedProblem):
+        values |= _of_config(problem)
     budgets = ("candidates", "tokens", "minutes", "generations")
     if any(name in chosen for name in budgets):
         values.pop("candidates", None)
@@ -52,7 +57,6 @@ def _of_config(problem: EvaluatedProblem) -> dict[str, Any]:
     values: dict[str, Any] = {
         "edits": "auto" if config.flag("diff_based_evolution") else "full",
         "edit_pattern": config.pattern,
-        "longest": config.whole("max_code_length", 1),
         "inspirations": 0,
         "top": config.whole("prompt.num_top_programs"),
         "diverse": config.whole("prompt.num_diverse_programs"),
@@ -61,6 +65,8 @@ def _of_config(problem: EvaluatedProblem) -> dict[str, Any]:
         "population": _shape(problem),
         "better_by": config.number("convergence_threshold"),
     }
+    if "max_code_length" in config.given:
+        values["longest"] = config.whole("max_code_length", 1)
     if "max_iterations" in config.given:
         values["candidates"] = config.whole("max_iterations", 1)
     if config.given.get("early_stopping_patience") is not None:

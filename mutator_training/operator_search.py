@@ -117,6 +117,11 @@ class TinyMutator:
         self._model = model
         self._temperature = temperature
 
+    @property
+    def room(self) -> None:
+        """See `Mutator.room`."""
+        return
+
     async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """See `Mutator.sample`."""
         started = time.monotonic()

@@ -17,6 +17,7 @@ class FakeServer:
         self.reply, self.faults, self.vllm = reply, faults or [], vllm
         self.requests: list[dict[str, Any]] = []
         self.continuations: Callable[[dict[str, Any]], list[tuple[list[int], str, str]]] | None = None
+        self.context: int | None = None
         self.woken = threading.Event()
         server = self
 
@@ -38,9 +39,10 @@ class FakeServer:
                 if self.path == "/version" and server.vllm:
                     self.send(200, {"version": "test"})
                 elif self.path == "/v1/models":
-                    self.send(
-                        200, {"object": "list", "data": [{"id": "m", "object": "model", "created": 0, "owned_by": "x"}]}
-                    )
+                    model = {"id": "m", "object": "model", "created": 0, "owned_by": "x"}
+                    if server.context is not None:
+                        model["max_model_len"] = server.context
+                    self.send(200, {"object": "list", "data": [model]})
                 else:
                     self.send(404, {})
 

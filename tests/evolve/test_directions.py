@@ -90,7 +90,8 @@ NAMES = {
     "eval_time": True, "error": True, "ms_per_frame": True, "runtime_seconds": True, "MSE": True, "validation_loss": True,
     "peak_memory_mb": True, "avgLatency": True, "num_violations": True,
     "score": False, "accuracy": False, "speedup": False, "time_score": False, "error_reduction": False,
-    "success_rate": False,     "inverse_runtime": False, "sum_radii": False, "target_ratio": False, "timeliness": False, "losslessness": False,
+    "success_rate": False, "inverse_runtime": False, "sum_radii": False, "target_ratio": False,
+    "timeliness": False, "losslessness": False,
 }  # fmt: skip
 
 

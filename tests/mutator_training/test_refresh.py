@@ -62,6 +62,7 @@ class Versions(ScriptedMutator):
 
     def use(self, name):
         self.name = name
+        self.room = None
 
     async def sample(self, messages, positions, m, seed):
         self.asked.append(self.name)

@@ -20,7 +20,7 @@ class Tokens:
     """Gives token ids with what a script says; every third completion is cut, the second token is the client's."""
 
     def __init__(self, replies):
-        self.replies, self.count, self.name, self.format = replies, 0, "tokens", "scaffold"
+        self.replies, self.count, self.name, self.format, self.room = replies, 0, "tokens", "scaffold", None
 
     async def sample(self, messages, positions, m, seed):
         found = []
