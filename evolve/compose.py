@@ -332,8 +332,8 @@ def _check_room(problem: Problem, options: RunOptions, say: Say) -> None:
     most = int(options.mutator.sampling.get("max_tokens", MAX_TOKENS))
     if options.search.edits == "full" and tokens * options.search.answers > most:
         say(
-            f"the initial program has about {tokens:.0f} tokens and a completion of {options.search.answers} answers may have "
-            f"{most}, so whole programs don't fit: ask for edits with --edits diff, or raise --sampling max_tokens=N"
+            f"the initial program has about {tokens:.0f} tokens and a completion of {options.search.answers} answers may "
+            f"have {most}, so whole programs don't fit: ask for edits with --edits diff, or raise --sampling max_tokens=N"
         )
 
 

@@ -16,7 +16,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError as SqlError
 
 from evolve.errors import BadInput, DatabaseError
@@ -110,7 +110,7 @@ class Store:
 
 def new_engine(path: Path) -> Engine:
     """Return an engine for the file, made at the first connection."""
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": 10})
 
     @event.listens_for(engine, "connect")
     def _pragmas(connection: Any, _: Any) -> None:

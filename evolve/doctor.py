@@ -12,10 +12,13 @@ from sqlalchemy import select
 
 from evolve import schema as s
 from evolve.cache import cache_folder
+from evolve.completion import Message
 from evolve.connection import reading
-from evolve.errors import DatabaseError
+from evolve.errors import DatabaseError, MutatorError
 from evolve.history import totals
+from evolve.keys import key_for
 from evolve.models import DEFAULT_MODEL, PACKAGED
+from evolve.mutator import OpenAIMutator
 from evolve.server import has_cuda, is_installed
 from sandbox.base import EngineUnavailable, Limits, SandboxError
 from sandbox.docker import DockerSandbox
@@ -23,6 +26,8 @@ from sandbox.engine import Engine
 from sandbox.image.build import find_image, image_tag
 
 MIN_FREE_GB = 5
+PROBE_TOKENS = 16
+PROBE: list[Message] = [{"role": "system", "content": "You answer in one word."}, {"role": "user", "content": "Say yes."}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,37 @@ def _model() -> Iterator[Check]:
         f"ready: {', '.join(ready) or 'none'}",
         f"`evolve setup` fetches {DEFAULT_MODEL}; `--model` takes a hub id, a folder or a .gguf file.",
     )
+
+
+async def examine_server(url: str, model: str | None) -> list[Check]:
+    """Ask a server of models for two short completions; say what it can do.
+
+    Args:
+        url: of the OpenAI API, ending in /v1.
+        model: served name; None takes the first that the server lists.
+    """
+    key = key_for(url, True, None, ())
+    mutator = OpenAIMutator(url, model, api_key=key, sampling={"max_tokens": PROBE_TOKENS}, patience=10, say=lambda _: None)
+    try:
+        async with mutator:
+            found = await mutator.sample(PROBE, (0, 1), 1, 0)
+    except MutatorError as error:
+        return [Check("server", False, "no completion", str(error))]
+    dialect, trainable = mutator.dialect, mutator.gives_token_ids
+    tokens = sum(one.completion_tokens for one in found)
+    context = (
+        f"{mutator.context} tokens"
+        if mutator.context is not None
+        else "not said; prompts are shortened when the server refuses them"
+    )
+    return [
+        Check("server", True, f"{url} answers: {len(found)} completions, {tokens or 'an unknown number of'} tokens"),
+        Check("model", True, mutator.name),
+        Check("context", True, context),
+        Check("completions", True, "several a request" if dialect.gives_n else "one a request; each is asked for by itself"),
+        Check("system", True, "taken" if dialect.has_system else "refused; it goes before the first message of the user"),
+        Check("training", True, "possible: token ids are given" if trainable else "not possible: no token ids are given"),
+    ]
 
 
 def examine_run(folder: Path) -> list[Check]:

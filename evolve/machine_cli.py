@@ -13,6 +13,7 @@ from rich.console import Console
 from evolve import problem as problems
 from evolve import render
 from evolve.arguments import (
+    BaseUrl,
     ConfigName,
     EvaluatorName,
     Initial,
@@ -23,7 +24,7 @@ from evolve.arguments import (
     pairs,
 )
 from evolve.compose import only_process, use
-from evolve.doctor import examine, examine_run
+from evolve.doctor import examine, examine_run, examine_server
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.keys import keep
@@ -95,10 +96,18 @@ async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -
 
 def doctor(
     run: Annotated[Path | None, typer.Argument(help="A run whose database is looked at, instead of the machine.")] = None,
+    base_url: BaseUrl = None,
+    model: Model = None,
     as_json: Json = False,
 ) -> None:
-    """Say what works on this machine, or whether a run's database is whole, and what to do about the rest."""
-    checks = asyncio.run(examine(engine())) if run is None else examine_run(run)
+    """Say what works on this machine, or whether a run's database is whole, and what to do about the rest.
+
+    With --base-url: what a running model server can do, found with two short completions.
+    """
+    if base_url is not None:
+        checks = asyncio.run(examine_server(base_url, model))
+    else:
+        checks = asyncio.run(examine(engine())) if run is None else examine_run(run)
     render.show([asdict(one) for one in checks], as_json, lambda: render.show_checks(checks))
     if not all(one.works for one in checks):
         raise typer.Exit(3)

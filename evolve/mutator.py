@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 import httpx2
@@ -20,6 +20,7 @@ from openai import AsyncOpenAI
 
 from evolve.answers import Rules, parse
 from evolve.completion import Completion, Format, Message
+from evolve.dialect import Dialect, context_of, is_local, says_no_system
 from evolve.errors import ContextOverflow, MutatorError
 
 AUTO_SHARE = 0.8
@@ -33,7 +34,11 @@ PROGRAMS_SHARE = 0.75
 LEAST_ROOM = 1000
 MAX_TOKENS = 1024
 """Of a completion, where nothing says how many."""
-OVERFLOW = re.compile(r"context.{0,20}length|context window|maximum.{0,20}tokens|too long", re.IGNORECASE)
+PASSING = {408, 409, 425, 429}
+"""Statuses of refusals that may pass."""
+OVERFLOW = re.compile(
+    r"context.{0,20}(length|size)|context window|maximum.{0,20}tokens|too (long|large)|reduce the length", re.IGNORECASE
+)
 """What servers say when prompt and completion don't fit."""
 T = TypeVar("T")
 Way = Literal["auto", "plain", "scaffold"]
@@ -88,6 +93,7 @@ class OpenAIMutator:
         self._api_key = api_key
         self._say = say
         self._is_vllm = False
+        self.dialect = Dialect()
         self._context: int | None = None
         self._frames: dict[str, list[int]] = {}
         self._judged = self._full = 0
@@ -102,6 +108,11 @@ class OpenAIMutator:
     def gives_token_ids(self) -> bool:
         """Whether completions carry token ids and log-probabilities, which training needs."""
         return self._is_vllm
+
+    @property
+    def context(self) -> int | None:
+        """Length of the model's context in tokens, where the server says it."""
+        return self._context
 
     @property
     def room(self) -> int | None:
@@ -131,12 +142,12 @@ class OpenAIMutator:
             api_key=self._api_key,
             max_retries=self._retries,
             timeout=httpx2.Timeout(self._timeout, connect=10.0),
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False),
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=not is_local(self._base_url)),
         )
         self._http = httpx2.AsyncClient(
             base_url=self._base_url.removesuffix("/v1"),
             timeout=60,
-            trust_env=False,
+            trust_env=not is_local(self._base_url),
             headers={"Authorization": f"Bearer {self._api_key}"},
         )
         try:
@@ -149,7 +160,11 @@ class OpenAIMutator:
     async def _learn(self) -> None:
         """Ask the server for its models and its kind."""
         try:
-            served = {model.id: getattr(model, "max_model_len", None) async for model in self._client.models.list()}
+            served = {model.id: context_of(model.to_dict()) async for model in self._client.models.list()}
+        except (openai.APIStatusError, openai.APIResponseValidationError, ValueError, AttributeError) as error:
+            if not self._model or isinstance(error, openai.AuthenticationError):
+                raise MutatorError(f"{self._base_url} lists no models ({error}); name one with --model.") from error
+            served = {self._model: None}  # it answers, but has no such list
         except openai.APIError as error:
             raise MutatorError(
                 f"No OpenAI-compatible server answers at {self._base_url} ({error}). Start one with `evolve mutator serve`."
@@ -158,7 +173,7 @@ class OpenAIMutator:
             raise MutatorError(f"{self._base_url} serves {', '.join(served) or 'nothing'}, not {self._model!r}.")
         self._model = self._model or next(iter(served))
         context = served[self._model]
-        if isinstance(context, int):  # room for the prompt
+        if context is not None:  # room for the prompt
             self._context = context
             self._sampling["max_tokens"] = min(self._sampling["max_tokens"], max(1, context // 2))
         try:
@@ -176,10 +191,18 @@ class OpenAIMutator:
     async def sample(self, messages: Sequence[Message], positions: Sequence[int], m: int, seed: int) -> list[Completion]:
         """See `Mutator.sample`."""
         n, seed = len(positions), (seed + 7919 * positions[0]) % (1 << 31)  # a rest of a group is no repetition of its start
+        first: _Refused | None = None
         async with self._slots:
-            if self.format == "scaffold" and m > 1:
-                return await self._scaffold(messages, n, m, seed)
-            completions = await self._plain(messages, n, m, seed)
+            while True:
+                try:
+                    if self.format == "scaffold" and m > 1:
+                        return await self._scaffold(messages, n, m, seed)
+                    completions = await self._several(messages, n, m, seed)
+                    break
+                except _Refused as error:
+                    first = first or error
+                    if not error.is_of_form or not self.dialect.learn(str(error), n, messages):
+                        raise MutatorError(f"{self._base_url} refuses the request: {first}") from first
         self._judge_format(completions)
         return completions
 
@@ -199,16 +222,28 @@ class OpenAIMutator:
                 "(scaffold)"
             )
 
+    async def _several(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+        """Return n completions, those that the server doesn't give at once asked for singly."""
+        completions: list[Completion] = []
+        if self.dialect.gives_n or n == 1:
+            completions = (await self._plain(messages, n, m, seed))[:n]
+            if len(completions) < n:
+                self.dialect.gives_n = False
+                self._say(f"{self._base_url} gives one completion a request; the others are asked for singly")
+        singly = [self._plain(messages, 1, m, seed + 7919 * place) for place in range(len(completions), n)]
+        return completions + [found[0] for found in await _all(singly)]
+
     async def _plain(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
+        """Return what one request brings: at least one completion, n where the server gives them."""
         started = time.monotonic()
         known, unknown = self._fields(self._client.chat.completions.create)
         extra = {**unknown, **({"return_token_ids": True} if self._is_vllm else {})}
         reply = await self._choices(
-            n,
+            1,
             lambda: self._client.chat.completions.create(
                 model=self._model,
-                messages=list(messages),  # type: ignore[arg-type]
-                n=n,
+                messages=self.dialect.messages(messages),  # type: ignore[arg-type]
+                n=n if n > 1 else openai.omit,
                 logprobs=self._is_vllm or openai.omit,
                 seed=seed if self._takes_seeds else openai.omit,
                 extra_body=extra,
@@ -218,16 +253,16 @@ class OpenAIMutator:
         seconds = time.monotonic() - started
         prompt_ids = getattr(reply, "prompt_token_ids", None)
         used = reply.usage
-        prompt_tokens = used.prompt_tokens if used else len(prompt_ids or ())
+        prompt_tokens = (used.prompt_tokens if used else None) or len(prompt_ids or ())
         completions = []
         for choice in reply.choices:
             ids = getattr(choice, "token_ids", None)
             content = choice.logprobs.content if choice.logprobs else None
             # Without token ids the tokens of one choice are an equal share of the request's.
-            tokens = len(ids) if ids is not None else (used.completion_tokens if used else 0) // len(reply.choices)
+            tokens = len(ids) if ids is not None else ((used.completion_tokens if used else None) or 0) // len(reply.choices)
             completions.append(
                 Completion(
-                    text=choice.message.content or "",
+                    text=(choice.message.content if choice.message else None) or "",
                     format="plain",
                     wanted=m,
                     finish_reason=str(choice.finish_reason),
@@ -247,18 +282,23 @@ class OpenAIMutator:
     def _fields(self, create: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the sampling fields that a method of the client takes, and those of the server alone, such as `top_k`."""
         names = inspect.signature(create).parameters
-        taken = {name: value for name, value in self._sampling.items() if name in names and name != "seed"}
-        return taken, {name: value for name, value in self._sampling.items() if name not in taken}
+        wanted = dict(self._sampling)
+        if self.dialect.limit not in wanted:
+            wanted[self.dialect.limit] = wanted["max_tokens"]
+        if self.dialect.limit != "max_tokens":
+            del wanted["max_tokens"]
+        taken = {name: value for name, value in wanted.items() if name in names and name != "seed"}
+        return taken, {name: value for name, value in wanted.items() if name not in taken}
 
     async def _scaffold(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
         started = time.monotonic()
-        prompt = await self._tokens({"messages": list(messages), "add_generation_prompt": True})
+        prompt = await self._tokens({"messages": self.dialect.messages(messages), "add_generation_prompt": True})
         heading = await self._frame(self._heading(1))
         first = await self._go_on([*prompt, *heading], n, m, seed)
         rollouts = [_Rollout(self._heading(1), heading) for _ in range(n)]
         for rollout, choice in zip(rollouts, first, strict=True):
             rollout.take(choice)
-        await asyncio.gather(*(self._rest(prompt, rollout, m, seed + 1 + i) for i, rollout in enumerate(rollouts)))
+        await _all([self._rest(prompt, rollout, m, seed + 1 + i) for i, rollout in enumerate(rollouts)])
         seconds = time.monotonic() - started
         return [
             Completion(
@@ -327,11 +367,11 @@ class OpenAIMutator:
         return await self._patiently(ask)
 
     async def _choices(self, n: int, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Ask for a reply with `n` choices; fewer are a fault of the server, like no answer."""
+        """Ask for a reply with at least `n` choices; fewer are a fault of the server, like no answer."""
 
         async def checked() -> Any:
             reply = await ask()
-            if not reply.choices or len(reply.choices) != n:
+            if not reply.choices or len(reply.choices) < n:
                 raise ValueError(f"{len(reply.choices or ())} choices instead of {n}")
             return reply
 
@@ -348,11 +388,12 @@ class OpenAIMutator:
         while True:
             try:
                 return await ask()
-            except (openai.BadRequestError, openai.AuthenticationError, openai.NotFoundError) as error:
-                if OVERFLOW.search(str(error)):
-                    raise ContextOverflow(f"The model's context is too short for the prompt: {error}") from error
-                raise MutatorError(f"{self._base_url} refuses the request: {error}") from error
             except (openai.APIError, httpx2.HTTPError, ValueError, KeyError) as error:
+                refusal = _refusal(error)
+                if refusal is not None and OVERFLOW.search(str(refusal)):
+                    raise ContextOverflow(f"The model's context is too short for the prompt: {refusal}") from error
+                if refusal is not None:
+                    raise refusal from error
                 away_since = time.monotonic() if away_since is None else away_since
                 away = time.monotonic() - away_since
                 if away > self._patience:
@@ -365,6 +406,40 @@ class OpenAIMutator:
                 delay = min(2 * delay, 10.0)
                 if self._recover is not None:
                     await self._recover()
+
+
+class _Refused(MutatorError):
+    """A server refuses a request; asked in the same form, it would again.
+
+    Attributes:
+        is_of_form: whether another form of the request may be taken.
+    """
+
+    def __init__(self, text: str, status: int):
+        super().__init__(text)
+        self.is_of_form = status in (400, 422) or status >= 500
+
+
+def _refusal(error: Exception) -> _Refused | None:
+    """Return what a server said when it refused a request for good, or None for what may pass."""
+    if isinstance(error, openai.APIStatusError):
+        status, text = error.status_code, str(error)
+    elif isinstance(error, httpx2.HTTPStatusError):
+        status, text = error.response.status_code, error.response.text
+    else:
+        return None
+    # a chat template that takes no system message is a fault of llama.cpp's own, status 500
+    return _Refused(text, status) if (400 <= status < 500 and status not in PASSING) or says_no_system(text) else None
+
+
+async def _all(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Wait for all; when one fails, end the others."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 class _Rollout:

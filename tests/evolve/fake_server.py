@@ -7,17 +7,26 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 
 class FakeServer:
-    """Answers chat requests with `reply`; each entry of `faults` spoils one request first."""
+    """Answers chat requests with `reply`; each entry of `faults` spoils one request first.
+
+    Kinds of servers differ in `models`, their list of models (None: status 404), and in what they `refuse`.
+    """
+
+    models: ClassVar[dict[str, Any] | None] = {
+        "object": "list",
+        "data": [{"id": "m", "object": "model", "created": 0, "owned_by": "x"}],
+    }
 
     def __init__(self, reply: str = "hello", faults: list[Any] | None = None, vllm: bool = False):
         self.reply, self.faults, self.vllm = reply, faults or [], vllm
         self.requests: list[dict[str, Any]] = []
         self.continuations: Callable[[dict[str, Any]], list[tuple[list[int], str, str]]] | None = None
         self.context: int | None = None
+        self.hosts: set[str] = set()
         self.woken = threading.Event()
         server = self
 
@@ -38,11 +47,12 @@ class FakeServer:
             def do_GET(self):
                 if self.path == "/version" and server.vllm:
                     self.send(200, {"version": "test"})
-                elif self.path == "/v1/models":
-                    model = {"id": "m", "object": "model", "created": 0, "owned_by": "x"}
+                elif server.path(self.path) == "/v1/models" and server.models is not None:
+                    server.hosts.add(self.headers["Host"])
+                    found = json.loads(json.dumps(server.models))
                     if server.context is not None:
-                        model["max_model_len"] = server.context
-                    self.send(200, {"object": "list", "data": [model]})
+                        found["data"][0]["max_model_len"] = server.context
+                    self.send(200, found)
                 else:
                     self.send(404, {})
 
@@ -65,10 +75,19 @@ class FakeServer:
                         return
                     self.send(*fault)
                     return
-                self.send(200, server.answer(self.path, body))
+                refused = server.refuse(body)
+                self.send(*(refused or (200, server.answer(self.path, body))))
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
+
+    def path(self, given: str) -> str:
+        """Return the path of a request, which a proxy gets with its host."""
+        return "/" + given.split("/", 3)[3] if given.startswith("http") else given
+
+    def refuse(self, body: dict[str, Any]) -> tuple[int, Any] | None:
+        """Return the status and body of a refusal, or None."""
+        return None
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a right reply."""
@@ -80,7 +99,7 @@ class FakeServer:
         }
         if path.endswith("/chat/completions"):
             message = {"role": "assistant", "content": self.reply}
-            choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(body["n"])]
+            choices = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(body.get("n", 1))]
             return common | {"object": "chat.completion", "choices": choices}
         choices = [
             {"index": i, "text": text, "finish_reason": reason, "token_ids": ids,
@@ -91,9 +110,9 @@ class FakeServer:
 
 
 @contextmanager
-def serving(**options: Any):
+def serving(kind: type[FakeServer] = FakeServer, **options: Any):
     """Run a fake server."""
-    server = FakeServer(**options)
+    server = kind(**options)
     thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
