@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the search ended without its stated goal (`--stop-when`); 
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 import traceback
 from typing import NoReturn
@@ -47,6 +48,7 @@ INTERNAL = 70
 
 def main() -> NoReturn:
     """Run the command; turn what went wrong into a message and an exit code."""
+    _speak_utf_8()
     try:
         code = app(standalone_mode=False)
     except (EvolveError, SandboxError) as error:
@@ -69,6 +71,13 @@ def main() -> NoReturn:
         err.print("This is a fault of VectorEvolve itself. What was recorded is kept.", style="bold red", highlight=False)
         sys.exit(INTERNAL)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _speak_utf_8() -> None:
+    """Under a locale without UTF-8, write it into pipes and files all the same; a terminal gets what it can show."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from evolve.database import Database
 from evolve.directions import line
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
+from evolve.files import make_folder
 from evolve.loop import Search
 from evolve.metrics_prompt import MetricsPrompter
 from evolve.models import DEFAULT_MODEL
@@ -209,7 +210,7 @@ async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None,
 async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, session: Session) -> Result:
     """Make a run and search. See `start`."""
     state = np.random.default_rng(seed).bit_generator.state
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with only_process(folder):
         database = Database.create(folder, problem, options.stored(), seed, state)
         database.events.record("start")
@@ -261,7 +262,7 @@ async def _search_with_baseline(
         return result
     place = folder / BASELINE
     search = replace(options.search, selection="initial", inspirations=0, top=0, diverse=0, candidates=result.candidates)
-    plain = replace(options, search=replace(search, tokens=None, minutes=None, patience=None), baseline=None)
+    plain = replace(options, search=replace(search, tokens=None, minutes=None, patience=None, reach=None), baseline=None)
     session.say(f"best of {result.candidates} from the initial program, for comparison: {place}")
     if (place / "run.sqlite").exists():
         changed(place, {"candidates": result.candidates})

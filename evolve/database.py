@@ -24,6 +24,7 @@ from evolve.completion import Completion, Format, Message
 from evolve.connection import FILE, Store, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
 from evolve.events import Events, record_event
+from evolve.files import make_folder
 from evolve.history import Committed, Totals, committed, history, oldest, seeds, totals
 from evolve.problem import Problem
 from evolve.quarantine import quarantine
@@ -142,7 +143,7 @@ class Database:
         path = folder / FILE
         if path.exists():
             raise BadInput(f"{folder} already holds a run. Go on with `evolve resume {folder}`, or name another folder.")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         unborn = folder / f"{FILE}.new"  # a kill here leaves no half of a database
         for left in folder.glob(f"{unborn.name}*"):
             left.unlink()
@@ -238,6 +239,11 @@ class Database:
                         kept.append(source)
                 found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items())))
         return found
+
+    def note_elapsed(self, seconds: float) -> None:
+        """Record for how long the search ran so far, also where it brought nothing since the last completion."""
+        with self._store.write() as connection:
+            connection.execute(SET_ELAPSED, {"seconds": seconds})
 
     def initial_metrics(self) -> dict[str, Any] | None:
         """Return what the evaluator gave the first program, or None before it was scored."""

@@ -8,6 +8,7 @@ an effect is named.
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,9 @@ NUMBERS = (
     "convergence_threshold"
 )
 
+SIGNED = ("early_stopping_patience", "convergence_threshold")
+"""Numbers that may be negative."""
+
 SHORT = 40
 _DEFAULT_PATTERN = r"<<<<<<< SEARCH\n(.*?)=======\n(.*?)>>>>>>> REPLACE"
 
@@ -101,10 +105,11 @@ class ForeignConfig:
         """
         value = self.get(key)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-            raise ProblemError(f"{self.path}: {key} must be a number of at least {least:g}; came {str(value)[:SHORT]!r}.")
+            wanted = f" of at least {least:g}" if math.isfinite(least) else ""
+            raise ProblemError(f"{self.path}: {key} must be a number{wanted}; came {str(value)[:SHORT]!r}.")
         return float(value)
 
-    def whole(self, key: str, least: int = 0) -> int:
+    def whole(self, key: str, least: float = 0) -> int:
         """Return a value that must be a number, rounded."""
         return round(self.number(key, least))
 
@@ -207,7 +212,7 @@ def _check(config: ForeignConfig) -> None:
     """Complain now about values that would fail later."""
     for key in NUMBERS.split():
         if key in config.given:
-            config.number(key)
+            config.number(key, -math.inf if key in SIGNED else 0.0)
     for key in ("diff_based_evolution", "prompt.include_artifacts", "evaluator.cascade_evaluation"):
         config.flag(key)
     config.words("database.feature_dimensions")

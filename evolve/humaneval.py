@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from evolve.errors import BadInput
+from evolve.files import make_folder
 from sandbox.base import Program, Sandbox
 
 PER_ASSERTION = 10
@@ -162,14 +163,16 @@ async def write(task: dict[str, str], folder: Path, sandbox: Sandbox) -> Importe
         "comparison": comparison,
         "limits": {"cpu_seconds": 5.0},
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     header = f"# {identity} of HumanEval (Chen et al. 2021, MIT licence), written by `evolve import humaneval`\n"
-    (folder / "problem.yaml").write_text(header + yaml.safe_dump(spec, sort_keys=False, allow_unicode=True))
-    (folder / "initial_program.py").write_text(task["prompt"].rstrip() + "\n    pass\n")
+    (folder / "problem.yaml").write_text(
+        header + yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )
+    (folder / "initial_program.py").write_text(task["prompt"].rstrip() + "\n    pass\n", encoding="utf-8")
     if identity in CHECKERS:
-        (folder / "checker.py").write_text(CHECKERS[identity])
+        (folder / "checker.py").write_text(CHECKERS[identity], encoding="utf-8")
     hidden = hidden_positions(len(rows))
-    with (folder / "tests.jsonl").open("w") as lines:
+    with (folder / "tests.jsonl").open("w", encoding="utf-8") as lines:
         for position, row in enumerate(rows):
             line = {"id": f"t{position:02d}", "args": row[1], "expected": row[2]}
             lines.write(json.dumps(line | ({"hidden": True} if position in hidden else {})) + "\n")
@@ -178,7 +181,7 @@ async def write(task: dict[str, str], folder: Path, sandbox: Sandbox) -> Importe
 
 def write_list(imported: Iterable[Imported], path: Path) -> None:
     """Write what became of the tasks as JSON."""
-    path.write_text(json.dumps([asdict(one) for one in imported], indent=1) + "\n")
+    path.write_text(json.dumps([asdict(one) for one in imported], indent=1) + "\n", encoding="utf-8")
 
 
 def hidden_positions(count: int) -> set[int]:

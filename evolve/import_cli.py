@@ -17,6 +17,7 @@ from evolve.arguments import ConfigName, EvaluatorName, ImportedProblem, Initial
 from evolve.compose import RunOptions, new_folder
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
+from evolve.files import make_folder
 from evolve.imports import Foreign, read_openevolve, read_shinka, start_from
 from evolve.progress import Display
 from evolve.sandboxes import sandbox_with
@@ -135,8 +136,8 @@ def import_livecodebench(
         except BadInput as error:
             row["left_out"] = str(error)
         rows.append(row)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "import.json").write_text(json.dumps(rows, indent=1) + "\n")
+    make_folder(folder)
+    (folder / "import.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     written = [row for row in rows if not row["left_out"]]
     counts = ", ".join(f"{sum(row['part'] == part for row in written)} in {folder / part}" for part in ("train", "held_out"))
     rest = len(rows) - len(written)

@@ -61,7 +61,7 @@ def _kept(url: str) -> str | None:
     if place.hostname not in ("127.0.0.1", "localhost", "::1") or place.port is None:
         return None
     path = cache_folder() / "keys" / str(place.port)
-    return path.read_text() if path.is_file() and path.stat().st_uid == os.geteuid() else None
+    return path.read_text(encoding="utf-8") if path.is_file() and path.stat().st_uid == os.geteuid() else None
 
 
 def _same_host(url: str, other: str | None) -> bool:

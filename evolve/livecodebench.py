@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from evolve.errors import BadInput
+from evolve.files import make_folder
 
 TRAIN_BEFORE = date(2025, 2, 1)
 HELD_OUT_BEFORE = date(2025, 5, 1)
@@ -168,11 +169,11 @@ def write(task: Task, folder: Path, most: int = TESTS) -> tuple[int, int]:
         initial = _function(task)
         spec |= {"statement": f"{task.statement}\n\nThe function is not in a class:\n\n```python\n{initial}```\n"}
         spec |= {"entry": task.function, "comparison": {"mode": "tolerance", "abs": 1e-5, "rel": 1e-5}}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "problem.yaml").write_text(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True))
-    (folder / "initial_program.py").write_text(initial)
+    make_folder(folder)
+    (folder / "problem.yaml").write_text(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / "initial_program.py").write_text(initial, encoding="utf-8")
     hidden = set(range(2, len(rows), 3))
-    with (folder / "tests.jsonl").open("w") as lines:
+    with (folder / "tests.jsonl").open("w", encoding="utf-8") as lines:
         for place, row in enumerate(rows):
             line = {"id": f"t{place:02d}", **row} | ({"hidden": True} if place in hidden else {})
             lines.write(json.dumps(line) + "\n")

@@ -79,7 +79,7 @@ class Search:
         self._solved: int | None = None
         self._wants_edits = options.edits != "full" and not (options.edits == "auto" and database.events.happened(FALL_BACK))
         self._edited = self._failed_edits = 0
-        self._patience = Patience(options.patience, options.better_by, options.patience_metric)
+        self._patience = Patience(options.patience, options.better_by, options.patience_metric, options.reach)
         self._prompts = 0
         self._groups: deque[Group] = deque()
         self._stop = asyncio.Event()
@@ -193,6 +193,8 @@ class Search:
             return Reason.MINUTES
         if self._all_asked and not self._groups:
             return Reason.GENERATIONS
+        if self._patience.has_reached:
+            return Reason.REACHED
         if self._patience.is_over:
             return Reason.STAGNANT
         return None
@@ -221,7 +223,7 @@ class Search:
 
     async def _wind_up(self, stop: asyncio.Task[Any]) -> None:
         """At the end of a budget, complete what is under way. Otherwise record what is sampled, and drop the rest."""
-        while self._groups and self.reason() in (Reason.CANDIDATES, Reason.TOKENS, Reason.STAGNANT):
+        while self._groups and self.reason() in (Reason.CANDIDATES, Reason.TOKENS, Reason.STAGNANT, Reason.REACHED):
             await self._next(stop)
         for group in self._groups:
             group.stop_sampling()
@@ -370,6 +372,8 @@ class Search:
 
     def _note_flow(self, bench: Bench, at_end: bool = False) -> None:
         """After each generation, record how busy mutator and sandbox were since the last time."""
+        if at_end:
+            self._database.note_elapsed(self._elapsed())
         now = (bench.sampling.total(), bench.scoring.total(), bench.busy.total(), time.monotonic())
         sampling, scoring, busy, wall = (after - before for after, before in zip(now, self._noted, strict=True))
         self._committed += 0 if at_end else 1

@@ -39,7 +39,8 @@ class Options:
         stop_when: `solved` ends the search when a program passes every visible test.
         patience: ends the search after this many candidates without a better best; None never does.
         better_by: by how much the best must rise to count as better.
-        patience_metric: an evaluator's metric that must rise instead of the fitness.
+        patience_metric: an evaluator's metric that must rise instead of the fitness, or `reach` its value.
+        reach: ends the search when the best program's fitness is at least this; None never does.
     """
 
     prompts: int = 4
@@ -63,6 +64,7 @@ class Options:
     patience: int | None = None
     better_by: float = 0.0
     patience_metric: str | None = None
+    reach: float | None = None
 
     @classmethod
     def restored(cls, stored: Mapping[str, Any]) -> Options:
@@ -84,6 +86,7 @@ class Reason(StrEnum):
     MINUTES = "the budget of minutes is spent"
     GENERATIONS = "the budget of generations is spent"
     SOLVED = "solved"
+    REACHED = "the value that was asked for is reached"
     STAGNANT = "no better program for as long as was asked for"
     INTERRUPTED = "interrupted"
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from evolve.files import make_folder
 from evolve.options import Progress
 from evolve.visible import visible
 
@@ -48,8 +49,8 @@ class Display:
         text = visible(text)
         self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
         if self._log is not None:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("a") as log:
+            make_folder(self._log.parent)
+            with self._log.open("a", encoding="utf-8") as log:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def observe(self, progress: Progress) -> None:

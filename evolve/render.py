@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,24 +28,40 @@ def show(value: Any, as_json: bool, text: Callable[[], None]) -> None:
         text()
 
 
-def say(text: str) -> None:
+def say(text: str, console: Console = out) -> None:
     """Print a sentence."""
-    out.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+    console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def show_program(found: Mapping[str, Any]) -> None:
-    """Print a run's summary and one of its programs, as `Report` gives them under `run` and `program`."""
+    """Print a run's summary and one of its programs, as `Report` gives them under `run` and `program`.
+
+    Where stdout is no terminal, it gets the program's source alone and exactly, and stderr the rest.
+    """
+    source = found["program"]["source"]
+    if sys.stdout.isatty() or source is None:
+        _show_program(found, out)
+        return
+    _show_program({**found, "program": {**found["program"], "source": ""}}, Console(stderr=True))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(source.encode("utf-8", "surrogatepass"))
+    sys.stdout.buffer.flush()
+
+
+def _show_program(found: Mapping[str, Any], console: Console) -> None:
     run, program = found["run"], found["program"]
     reason = f", {run['reason']}" if run["reason"] else ""
     say(
         f"{run['problem']}: {run['status']}{reason}; {run['candidates']} candidates in {run['generations']} generations, "
-        f"{run['completion_tokens']} tokens, {run['seconds']:.0f} s"
+        f"{run['completion_tokens']} tokens, {run['seconds']:.0f} s",
+        console,
     )
     if "baseline" in found:
         best = found["baseline"]
         say(
             f"Best of {best['candidates']} from the initial program alone ({best['completion_tokens']} tokens): score "
-            f"{_cell(best['fitness'])}, here {_cell(program['fitness'])}"
+            f"{_cell(best['fitness'])}, here {_cell(program['fitness'])}",
+            console,
         )
     hidden = ""
     if program.get("hidden_passed") is not None:
@@ -57,24 +74,31 @@ def show_program(found: Mapping[str, Any]) -> None:
     else:
         passes = f"passes {program['passed']} of {program['visible_tests']} visible tests{hidden}"
     author = f"written by {program['mutator']}" if program["mutator"] else "the initial program"
-    say(f"Program {program['id']} ({author}, generation {program['generation']}): {state}; {passes}")
+    say(f"Program {program['id']} ({author}, generation {program['generation']}): {state}; {passes}", console)
     if program["source"] is None:
-        say(f"no program: {program['reason']}")
+        say(f"no program: {program['reason']}", console)
         return
-    out.print(Syntax(visible(program["source"]), "python", background_color="default"))
+    language = Syntax.guess_lexer(f"program{found.get('suffix', '.txt')}")
+    coloured = Syntax("", language, background_color="default").highlight(visible(program["source"]))
+    console.print(coloured, soft_wrap=True, end="")  # a line is as long as it is
     if "metrics" in program:
-        show_pairs("Its metrics", program["metrics"])
+        show_pairs("Its metrics", program["metrics"], console)
         return
     show_rows(
         "Verdict per visible test",
         [{"test": row["test"], "verdict": row["verdict"], "got": _got(row)} for row in program["tests"]],
+        console=console,
     )
 
 
 def show_check(found: Mapping[str, Any]) -> None:
     """Print what `evolve check` found."""
     texts = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in found.items()}
-    show_pairs("Problem", {name: value for name, value in texts.items() if name != "tests"})
+    show_pairs("Problem", {name: value for name, value in texts.items() if name not in ("tests", "metrics", "roles")})
+    if "metrics" in found:
+        roles = found["roles"]
+        metrics = [{"metric": name, "value": value, "role": roles[name]} for name, value in found["metrics"].items()]
+        show_rows("Metrics of the initial program", metrics)
     if "tests" not in found:
         return
     rows = [
@@ -99,7 +123,7 @@ def show_checks(checks: Sequence[Check]) -> None:
             say(f"     {check.advice}")
 
 
-def show_rows(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
+def show_rows(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = (), console: Console = out) -> None:
     """Print mappings with the same keys as a table; with names, only those of the keys."""
     table = Table(title=title, title_justify="left")
     kept = [name for name in rows[0] if not names or name in names] if rows else []
@@ -107,15 +131,15 @@ def show_rows(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str
         table.add_column(name.replace("_", " "))
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in kept))
-    out.print(table)
+    console.print(table)
 
 
-def show_pairs(title: str, pairs: Mapping[str, Any]) -> None:
+def show_pairs(title: str, pairs: Mapping[str, Any], console: Console = out) -> None:
     """Print one mapping as a table of two columns."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs.items():
         table.add_row(name.replace("_", " "), _nested(value) if isinstance(value, dict) else _cell(value))
-    out.print(table)
+    console.print(table)
 
 
 def _nested(value: Mapping[str, Any]) -> str:

@@ -178,7 +178,7 @@ class Report:
         return found
 
     def cost(self) -> dict[str, Any]:
-        """Return where time and tokens went, over all generations that ended."""
+        """Return where time and tokens went. Seconds are the summary's; those of the search are without refreshes."""
         with self._store.read() as connection:
             used = totals(connection)
             rows = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "generation")))
@@ -191,7 +191,8 @@ class Report:
         scoring = sum(row["scoring_busy"] for row in rows)
         return {
             "generations": len(rows),
-            "seconds": round(wall, 2),
+            "seconds": round(used.elapsed, 1),
+            "search_seconds": round(wall, 2),
             "mutator_busy_seconds": round(mutator, 2),
             "mutator_idle_share": round(1 - mutator / wall, 4) if wall else None,
             "idle_while_scoring_seconds": round(sum(row.get("idle_while_scoring", 0.0) for row in rows), 2),

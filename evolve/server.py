@@ -48,7 +48,7 @@ def is_installed() -> bool:
 def default_options(cuda: bool, model: Path) -> dict[str, str | int | float | bool]:
     """Return vLLM's command line options that we set for a model; the user's mapping overrides them."""
     config = model / "config.json"
-    longest = json.loads(config.read_text()).get("max_position_embeddings") if config.is_file() else None
+    longest = json.loads(config.read_text(encoding="utf-8")).get("max_position_embeddings") if config.is_file() else None
     common: dict[str, str | int | float | bool] = {
         "dtype": "bfloat16",
         "enable-prefix-caching": True,
@@ -191,7 +191,7 @@ class VllmServer:
         """Send a signal to the server's process group, not to its warden, who ends them when this process dies."""
         if self._process is None or self._process.poll() is not None:
             return
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text(encoding="utf-8").split()
         for child in children[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(child), number)
@@ -247,7 +247,7 @@ class VllmServer:
         return environment
 
     def _tail(self) -> str:
-        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        text = self._log.read_text(errors="replace", encoding="utf-8") if self._log.exists() else ""
         lines = [line for line in text.splitlines() if line.strip()][-8:]
         return f"{self._log} ends with:\n" + "\n".join(lines)
 

@@ -81,7 +81,7 @@ def adapter_options(options: MutatorOptions) -> dict[str, Any]:
             raise BadInput(
                 f"{options.adapter} is no LoRA adapter: it holds no adapter_config.json. `evolve train` makes one."
             )
-        rank = max(rank, int(json.loads(config.read_text())["r"]))
+        rank = max(rank, int(json.loads(config.read_text(encoding="utf-8"))["r"]))
         found["lora-modules"] = f"{adapter_name(Path(options.adapter))}={options.adapter}"
     return found | {"enable-lora": True, "max-lora-rank": max(8, rank), "max-loras": 3} if rank else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -63,14 +64,17 @@ def _of_config(problem: EvaluatedProblem) -> dict[str, Any]:
         "selection": "openevolve" if any(key in config.given for key in RATIOS) else "lexicase",
         "ratios": Ratios(*(config.number(key) for key in RATIOS)),
         "population": _shape(problem),
-        "better_by": config.number("convergence_threshold"),
     }
     if "max_code_length" in config.given:
         values["longest"] = config.whole("max_code_length", 1)
     if "max_iterations" in config.given:
         values["candidates"] = config.whole("max_iterations", 1)
     if config.given.get("early_stopping_patience") is not None:
-        values["patience"] = config.whole("early_stopping_patience", 1)
+        patience = config.whole("early_stopping_patience", -math.inf)
+        if patience > 0:
+            values |= {"patience": patience, "better_by": config.number("convergence_threshold")}
+        else:  # OpenEvolve's word for "when the metric is at the threshold"
+            values["reach"] = config.number("convergence_threshold", -math.inf)
         metric = str(config.get("early_stopping_metric"))
         values["patience_metric"] = None if metric == "combined_score" else metric
     return values

@@ -15,6 +15,7 @@ from evolve.arguments import (
 from evolve.compose import BASELINE
 from evolve.connection import FILE
 from evolve.errors import BadInput
+from evolve.files import make_folder, writing
 from evolve.report import Report, baseline_summary, program_suffix
 from evolve.suite import run_folders
 from evolve.suite import summary as suite_summary
@@ -48,7 +49,11 @@ def show(
     report = Report(run)
     try:
         if what in ("best", "program"):
-            found: Any = {"run": report.summary(), "program": report.program(identity)}
+            found: Any = {
+                "run": report.summary(),
+                "program": report.program(identity),
+                "suffix": program_suffix(run),
+            }
             if (run / BASELINE / FILE).is_file():
                 found["baseline"] = baseline_summary(run / BASELINE)
             render.show(found, as_json, lambda: render.show_program(found))
@@ -85,14 +90,16 @@ def export(
         report = Report(run)
         best = report.program()
         report.close()
-        target.write_text(best["source"])
+        with writing(target) as file:
+            file.write(best["source"])
         found = {"file": str(target), "program": best["id"], "fitness": best["fitness"]}
     else:
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target)
         suffix = program_suffix(run)
         count = 0
         for identity, source in programs(run):
-            (target / f"{identity}{suffix}").write_text(source)
+            with writing(target / f"{identity}{suffix}") as file:
+                file.write(source)
             count += 1
         found = {"folder": str(target), "programs": count}
     render.show(found, as_json, lambda: render.say(", ".join(f"{name} {value}" for name, value in found.items())))

@@ -87,7 +87,7 @@ async def start_suite(entries: Sequence[Entry], budget: int, share: Share, say: 
         while open_:
             await _all([one(entry, wanted[entry.folder.name]) for entry in open_])
             left = budget - sum(result.candidates for result in results.values())
-            ended = (Reason.SOLVED, Reason.INTERRUPTED, Reason.STAGNANT)
+            ended = (Reason.SOLVED, Reason.INTERRUPTED, Reason.STAGNANT, Reason.REACHED)
             open_ = [entry for entry in entries if results[entry.folder.name].reason not in ended]
             if share == "equal" or not open_ or left < len(open_):
                 break

@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from evolve import schema as s
 from evolve.connection import reading
+from evolve.files import writing
 
 
 def traces(folder: Path) -> Iterator[dict[str, Any]]:
@@ -70,7 +71,7 @@ def _vector(scores: list[float | None] | None, k: int) -> list[float | None]:
 def write_traces(folder: Path, target: Path) -> int:
     """Write traces as JSON lines; return how many completions there are."""
     count = 0
-    with target.open("w", encoding="utf-8") as file:
+    with writing(target) as file:
         for trace in traces(folder):
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
             count += 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from evolve.errors import BadInput, EvolveError
+from evolve.files import make_folder
 from mutator_training import child
 from mutator_training.estimators import SEVERAL_ANSWERS
 from mutator_training.rollouts import Group, Selection, groups
@@ -103,7 +104,7 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     out = Path(spec.out)
     if out.exists():
         raise BadInput(f"{out} exists; an adapter is never overwritten. Name another folder with --out.")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     kept, _ = usable(spec)
     at_once = min(len(kept), spec.trainer.get("groups_per_step", len(kept)))
     if spec.processes > at_once:
@@ -112,7 +113,7 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     if estimator in SEVERAL_ANSWERS and all(group.answers == 1 for group in kept):
         say(f"{estimator} rewards sets of answers, and these completions hold one each: ask for several with --answers")
     place = out.parent / f".{out.name}.spec.json"
-    place.write_text(json.dumps(asdict(spec) | {"began": time.time()}))
+    place.write_text(json.dumps(asdict(spec) | {"began": time.time()}), encoding="utf-8")
     log = out.parent / f"{out.name}.log"
     log.unlink(missing_ok=True)
     try:
@@ -121,7 +122,7 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
         place.unlink()
     if code != 0 or not (out / RESULT).is_file():
         raise TrainingError(f"The training ended with code {code}. {child.ending(log)}")
-    found: dict[str, Any] = json.loads((out / RESULT).read_text())
+    found: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
     return found
 
 
@@ -237,15 +238,15 @@ def _work(spec: AdapterSpec) -> None:
         **spec.about,
     }
     shutil.rmtree(unborn / "work", ignore_errors=True)
-    (unborn / RESULT).write_text(json.dumps(result, indent=1))
-    (unborn / "README.md").write_text(card(result))
+    (unborn / RESULT).write_text(json.dumps(result, indent=1), encoding="utf-8")
+    (unborn / "README.md").write_text(card(result), encoding="utf-8")
     unborn.rename(out)
 
 
 def _steps_before(spec: AdapterSpec) -> int:
     """Return the optimizer steps that the adapter to start from has behind it."""
     path = Path(spec.start or "") / RESULT
-    found: dict[str, Any] = json.loads(path.read_text()) if spec.start is not None and path.is_file() else {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if spec.start is not None and path.is_file() else {}
     return int(found.get("last_step", 0))
 
 
@@ -272,7 +273,7 @@ def card(result: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    _work(AdapterSpec(**json.loads(Path(sys.argv[1]).read_text())))
+    _work(AdapterSpec(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
     sys.stdout.flush()
     sys.stderr.flush()
     if "WORLD_SIZE" not in os.environ:

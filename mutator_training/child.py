@@ -42,7 +42,7 @@ def run(
         command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
         command += ["-m"] if has_cuda() else ["--cpu", "-m"]
     command += [module, *arguments]
-    with log.open("a") as errors:
+    with log.open("a", encoding="utf-8") as errors:
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "evolve.warden", *command],
             stdin=subprocess.PIPE,
@@ -83,5 +83,5 @@ def tell(text: str) -> None:
 
 def ending(log: Path) -> str:
     """Return the last lines of a child's log, for an error's text."""
-    lines = log.read_text(errors="replace").strip().splitlines()[-12:]
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:]
     return f"{log} ends with:\n" + "\n".join(lines)

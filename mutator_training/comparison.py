@@ -146,7 +146,7 @@ def hardest(folder: Path, plan: Plan) -> list[str]:
     """
     path = folder / HARDEST
     if path.exists():
-        found: list[str] = json.loads(path.read_text())
+        found: list[str] = json.loads(path.read_text(encoding="utf-8"))
         return found
     if not plan.search_budget:
         return []
@@ -163,7 +163,7 @@ def hardest(folder: Path, plan: Plan) -> list[str]:
 def write(path: Path, found: Any) -> None:
     """Write JSON to a file that appears whole."""
     unborn = path.with_name(f".{path.name}")
-    unborn.write_text(json.dumps(found))
+    unborn.write_text(json.dumps(found), encoding="utf-8")
     unborn.rename(path)
 
 

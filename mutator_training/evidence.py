@@ -73,19 +73,19 @@ def gather(folder: Path) -> Evidence:
     for arm in arms:
         places = [by_place[arm.label, seed] for seed in seeds]
         samples[arm.label] = [Samples.load(place / "samples.npz") for place in places]
-        trainings[arm.label] = [json.loads((place / "train.json").read_text()) for place in places]
+        trainings[arm.label] = [json.loads((place / "train.json").read_text(encoding="utf-8")) for place in places]
         costs[arm.label] = [
-            {"train": training["cost"], "sample": json.loads((place / "sample.json").read_text())["cost"]}
+            {"train": training["cost"], "sample": json.loads((place / "sample.json").read_text(encoding="utf-8"))["cost"]}
             for place, training in zip(places, trainings[arm.label], strict=True)
         ]
         searches[arm.label] = []
         if searched:
             for place, cost in zip(places, costs[arm.label], strict=True):
-                found = json.loads((place / "search.json").read_text())
+                found = json.loads((place / "search.json").read_text(encoding="utf-8"))
                 searches[arm.label].append({name: Trace(**one) for name, one in found["searches"].items()})
                 cost["search"] = found["cost"]
-    prepared = json.loads((folder / "prepare.json").read_text())
-    about = json.loads((folder / "plan.json").read_text()) | {"base": prepared["cost"]}
+    prepared = json.loads((folder / "prepare.json").read_text(encoding="utf-8"))
+    about = json.loads((folder / "plan.json").read_text(encoding="utf-8")) | {"base": prepared["cost"]}
     answers = {arm.label: arm.answers for arm in arms}
     return Evidence([arm.label for arm in arms], answers, about, samples, trainings, searches, costs, missing)
 

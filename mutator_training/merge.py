@@ -25,7 +25,7 @@ def merge(adapter: Path, out: Path, base: Path | None = None) -> Path:
         raise BadInput(f"{adapter} is no LoRA adapter: it has no adapter_config.json. `evolve train` makes one.")
     if out.exists():
         raise BadInput(f"{out} exists; a model is never overwritten. Name another folder with --out.")
-    place = base or Path(json.loads(config.read_text()).get("base_model_name_or_path") or "")
+    place = base or Path(json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path") or "")
     if not (place / "config.json").is_file():
         raise BadInput(f"The base model of {adapter} is not at {place}; give it with --model.")
     import torch

@@ -28,6 +28,7 @@ from evolve import problem as problems
 from evolve.compose import RunOptions, Session, begin, changed, go_on, only_process
 from evolve.connection import FILE
 from evolve.errors import BadInput, EvolveError
+from evolve.files import make_folder
 from evolve.models import DEFAULT_MODEL
 from evolve.options import Options, Reason
 from evolve.problem import Problem
@@ -120,7 +121,7 @@ async def train_on(
     Raises:
         EvolveError, SandboxError: see their texts; the training can go on.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with only_process(folder):
         for step in range(1, options.steps + 1):
             if not _adapter(folder, step).is_dir():
@@ -221,13 +222,13 @@ def _summarise(folder: Path, options: OnPolicyOptions) -> None:
     last = _adapter(folder, options.steps)
     for path, text in ((folder / RESULT, json.dumps(found, indent=1)), (last / "README.md", card(found))):
         unborn = path.with_name(f".{path.name}")
-        unborn.write_text(text)
+        unborn.write_text(text, encoding="utf-8")
         unborn.rename(path)
 
 
 def summary(folder: Path, steps: int) -> dict[str, Any]:
     """Return what a training did: the steps' rows one after another, counts and seconds added up."""
-    results = [json.loads((_adapter(folder, step) / RESULT).read_text()) for step in range(1, steps + 1)]
+    results = [json.loads((_adapter(folder, step) / RESULT).read_text(encoding="utf-8")) for step in range(1, steps + 1)]
     runs = sorted(path for path in (folder / "runs").iterdir() if (path / FILE).is_file())
     totals = [spent(run) for run in runs]
     added = (

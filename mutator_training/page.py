@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from evolve.files import make_folder
 from mutator_training.evidence import Evidence
 from mutator_training.lab import COSTS
 from mutator_training.plots import Plot, plots
@@ -32,13 +33,13 @@ def write_report(evidence: Evidence, folder: Path) -> dict[str, Any]:
     """Write `report.json`, `report.html` and its images as `plots/NAME.png` into a folder and return the figures."""
     found = results(evidence)
     images = plots(found, evidence)
-    (folder / PLOTS).mkdir(parents=True, exist_ok=True)
+    make_folder(folder / PLOTS)
     for image in images:
         name = re.sub(r"[^a-z0-9]+", "-", image.title.lower()).strip("-")
         (folder / PLOTS / f"{name}.png").write_bytes(image.png)
     for name, text in ((REPORT, json.dumps(found, indent=1)), (PAGE, page(found, images))):
         unborn = folder / f".{name}"
-        unborn.write_text(text)
+        unborn.write_text(text, encoding="utf-8")
         unborn.rename(folder / name)
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evolve.errors import BadInput
+from evolve.files import make_folder
 from mutator_training.arms import Arm, parse_all
 
 PLAN = "plan.json"
@@ -90,9 +91,9 @@ def store(folder: Path, plan: Plan) -> None:
             )
         if not more:
             return
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     unborn = folder / f".{PLAN}"
-    unborn.write_text(json.dumps(asdict(normal), indent=1))
+    unborn.write_text(json.dumps(asdict(normal), indent=1), encoding="utf-8")
     unborn.rename(path)
 
 
@@ -103,6 +104,6 @@ def load(folder: Path) -> Plan:
         BadInput: there is none.
     """
     try:
-        return Plan(**json.loads((folder / PLAN).read_text()))
+        return Plan(**json.loads((folder / PLAN).read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise BadInput(f"{folder} holds no comparison: there is no {PLAN}.") from None

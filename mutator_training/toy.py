@@ -93,9 +93,9 @@ class ToyLab:
                 "seconds": round(time.monotonic() - started, 1),
                 "trained_tokens": tokens,
             }
-            (unborn / path.name).write_text(json.dumps(cost))
+            (unborn / path.name).write_text(json.dumps(cost), encoding="utf-8")
             unborn.rename(self._base)
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
     def close(self) -> None:
@@ -339,7 +339,7 @@ class _Curve(TrainerCallback):  # type: ignore[misc]
 
 def _curve(work: Path) -> list[dict[str, Any]]:
     """Return the evaluations so far."""
-    return [json.loads(path.read_text()) for path in sorted(work.glob("curve-*.json"))]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob("curve-*.json"))]
 
 
 def _finished(work: Path, curve: list[dict[str, Any]]) -> str | None:
@@ -353,7 +353,7 @@ def _finished(work: Path, curve: list[dict[str, Any]]) -> str | None:
 
 def _write(path: Path, row: Mapping[str, Any]) -> None:
     unborn = path.with_name(f".{path.name}")
-    unborn.write_text(json.dumps(row))
+    unborn.write_text(json.dumps(row), encoding="utf-8")
     unborn.rename(path)
 
 

@@ -14,6 +14,7 @@ from evolve import render
 from evolve.arguments import Json, SandboxOption, pairs
 from evolve.connection import FILE
 from evolve.errors import BadInput, nearest
+from evolve.files import make_folder
 from evolve.progress import Display
 
 err = Console(stderr=True)
@@ -194,7 +195,7 @@ def _on_problems(problems: Sequence[Path], out: Path, options: Any, mutator: Any
 
     folder = out.with_name(f"{out.name}.training")
     given = places(problems, folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     display.say(f"training on {len(given)} problems, {options.steps} steps; all that is sampled is kept in {folder}")
 
     async def work() -> Path:

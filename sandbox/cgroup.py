@@ -31,18 +31,18 @@ class Cgroup:
             folder.mkdir()
         first = self._folders[0]
         if self._v2:
-            (first / "memory.max").write_text(str(memory))
+            (first / "memory.max").write_text(str(memory), encoding="utf-8")
             self._optional(first / "memory.swap.max", "0")
         else:
-            (first / "memory.limit_in_bytes").write_text(str(memory))
+            (first / "memory.limit_in_bytes").write_text(str(memory), encoding="utf-8")
             self._optional(first / "memory.memsw.limit_in_bytes", str(memory))
-        (self._folders[0 if self._v2 else 1] / "pids.max").write_text(str(processes))
+        (self._folders[0 if self._v2 else 1] / "pids.max").write_text(str(processes), encoding="utf-8")
 
     @staticmethod
     def _optional(path: Path, value: str) -> None:
         """Bound swap where the kernel counts it."""
         with contextlib.suppress(FileNotFoundError):
-            path.write_text(value)
+            path.write_text(value, encoding="utf-8")
 
     @property
     def entries(self) -> list[Path]:
@@ -63,7 +63,7 @@ class Cgroup:
     def out_of_memory(self) -> bool:
         """Return whether a process of the group was killed for memory."""
         with contextlib.suppress(OSError):
-            _, _, rest = self.counters[0][0].read_text().partition("oom_kill ")
+            _, _, rest = self.counters[0][0].read_text(encoding="utf-8").partition("oom_kill ")
             return bool(rest) and int(rest.split(maxsplit=1)[0]) > 0
         return False
 

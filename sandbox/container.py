@@ -38,10 +38,10 @@ EngineErrors = (docker.errors.DockerException, requests.exceptions.RequestExcept
 def owner_label(pid: int | None = None) -> str:
     """Name a process of this machine for good: boot, PID namespace, pid and start time. Empty when it is gone."""
     pid = os.getpid() if pid is None else pid
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     namespace = Path("/proc/self/ns/pid").stat().st_ino
     try:
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        started = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
         return ""
     return f"{boot}:{namespace}:{pid}:{started}"

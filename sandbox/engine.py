@@ -77,7 +77,7 @@ class Engine:
             containerd.unlink(missing_ok=True)  # a dockerd that was killed leaves it, and the next one waits for a zombie
         gvisor = {GVISOR: GVISOR_RUNTIME | {"path": shutil.which(GVISOR)}} if shutil.which(GVISOR) else {}
         config = self.folder / "daemon.json"
-        config.write_text(json.dumps({"runtimes": gvisor}))
+        config.write_text(json.dumps({"runtimes": gvisor}), encoding="utf-8")
         with (self.folder / "dockerd.log").open("ab") as log:
             process = subprocess.Popen(
                 ["dockerd", "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec"),
@@ -89,7 +89,7 @@ class Engine:
         deadline = time.monotonic() + START_SECONDS
         while not answers(self.own_url):
             if process.poll() is not None or time.monotonic() > deadline:
-                tail = (self.folder / "dockerd.log").read_text(errors="replace")[-600:]
+                tail = (self.folder / "dockerd.log").read_text(errors="replace", encoding="utf-8")[-600:]
                 raise EngineUnavailable(f"dockerd did not start ({self.folder / 'dockerd.log'} ends with: {tail})")
             time.sleep(0.2)
         return self.own_url
@@ -118,7 +118,7 @@ class Engine:
     def stop(self) -> bool:
         """Stop the engine that `start` started; return False when there is none (blocking)."""
         try:
-            pid = int(self._pidfile.read_text())
+            pid = int(self._pidfile.read_text(encoding="utf-8"))
             os.kill(pid, signal.SIGTERM)
         except (OSError, ValueError):
             return False
@@ -133,7 +133,12 @@ class Engine:
 def is_running(pidfile: Path) -> bool:
     """Return whether the process that a file names runs; a zombie doesn't."""
     try:
-        state = Path(f"/proc/{int(pidfile.read_text())}/stat").read_text().rpartition(")")[2].split()[0]
+        state = (
+            Path(f"/proc/{int(pidfile.read_text(encoding='utf-8'))}/stat")
+            .read_text(encoding="utf-8")
+            .rpartition(")")[2]
+            .split()[0]
+        )
     except (OSError, ValueError):
         return False
     return state not in "ZX"

@@ -101,7 +101,7 @@ class TrustedEvaluator:
             for path, data in self._evaluator.files.items():
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_bytes(data)
-            program.write_text(source)
+            program.write_text(source, encoding="utf-8")
             thresholds = None if self._evaluator.thresholds is None else list(self._evaluator.thresholds)
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -122,7 +122,7 @@ class Machine:
         self._modes = {path: one.st_mode & 0o7777 for path, one in found.items() if mine and one.st_uid == mine}
         self.kills = OomKills()
         self.cpu = cpu_seconds()
-        with open("/proc/self/statm") as statm:
+        with open("/proc/self/statm", encoding="utf-8") as statm:
             self.space = int(statm.read().split()[0]) * resource.getpagesize()
 
     def meter(self, limit: float) -> Meter:

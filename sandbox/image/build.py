@@ -127,7 +127,7 @@ def _base(client: docker.APIClient, say: Say) -> tuple[str, Sequence[str]]:
 
 def _release() -> str:
     """Return the code name of this Debian or Ubuntu release, or an empty string elsewhere."""
-    text = Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else ""
+    text = Path("/etc/os-release").read_text(encoding="utf-8") if Path("/etc/os-release").exists() else ""
     found = re.search(r'^VERSION_CODENAME="?(\w+)', text, re.MULTILINE)
     return found[1] if found else ""
 
@@ -135,7 +135,7 @@ def _release() -> str:
 def _mirror() -> str:
     """Return the package mirror that this machine's apt uses."""
     places = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    text = "\n".join(place.read_text() for place in places if place.is_file())
+    text = "\n".join(place.read_text(encoding="utf-8") for place in places if place.is_file())
     release = _release()
     deb822 = re.search(rf"^URIs:\s*(\S+)\s*\n(?:.*\n)*?Suites:[^\n]*\b{release}\b", text, re.MULTILINE)
     classic = re.search(rf"^deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+{release}\s", text, re.MULTILINE)

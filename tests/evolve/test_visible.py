@@ -1,9 +1,6 @@
 """What others wrote reaches neither the terminal nor the log as it is."""
 
 import asyncio
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +11,7 @@ from evolve.progress import Display
 from evolve.scripted import ScriptedMutator
 from evolve.visible import visible
 from tests.evolve.test_loop import Run
+from tests.evolve.test_show import on_a_terminal
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
 CLEAR = "\x1b[2J"
@@ -47,12 +45,11 @@ def test_show_and_the_log_make_it_visible(tmp_path, problem_folder):
     run = Run(tmp_path / "run", problem_folder, prompts=1, completions=1, answers=1, candidates=1)
     source = f"def double(x):\n    # {CLEAR} \u202e\n    raise ValueError('{CLIPBOARD}')\n"
     asyncio.run(run.go(ScriptedMutator([f"```python\n{source}```"])))
-    evolve = str(Path(sys.executable).parent / "evolve")
     for what in (["best"], ["top"], ["tests"], ["cost"], ["program", "2"]):
-        done = subprocess.run([evolve, "show", str(tmp_path / "run"), *what], capture_output=True, text=True, check=True)
-        assert "\x1b]" not in done.stdout
-        assert "[2J" not in done.stdout.replace("\\x1b[2J", "")
-        assert "\u202e" not in done.stdout
+        shown = on_a_terminal(["show", str(tmp_path / "run"), *what], 100)
+        assert "\x1b]" not in shown
+        assert "[2J" not in shown.replace("\\x1b[2J", "")
+        assert "\u202e" not in shown
     with Display(cli.err, tmp_path / "log") as display:
         display.say(f"a {CLEAR} b")
     assert "\x1b" not in (tmp_path / "log").read_text()
