@@ -10,7 +10,8 @@ import asyncio
 import io
 import sys
 import traceback
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -27,6 +28,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vector-evolve {version('vector-evolve')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    wanted: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Search for programs with a language model, scored per test in sandboxes."""
+    del wanted
+
+
 mutator_app = typer.Typer(help="The model server.", no_args_is_help=True)
 app.add_typer(mutator_app, name="mutator")
 app.add_typer(import_app, name="import")

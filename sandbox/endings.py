@@ -124,4 +124,4 @@ class Ending:
 
 
 def _too_much(limits: Limits) -> str:
-    return f"wrote more than {limits.output_kb} KB"
+    return f"wrote more than {limits.output_kb} KB (the limit output_kb) to stdout, stderr or as its answer"

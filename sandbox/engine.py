@@ -18,6 +18,8 @@ from sandbox.base import EngineUnavailable
 from sandbox.container import GVISOR, EngineErrors
 
 START_SECONDS = 60
+SYSTEM = "unix:///var/run/docker.sock"
+NOT_ALLOWED = "permission denied"
 GVISOR_RUNTIME = {"runtimeArgs": ["--network=none"]}
 
 
@@ -40,9 +42,21 @@ class Engine:
         return f"unix://{self.folder / 'docker.sock'}"
 
     def find(self) -> str | None:
-        """Return the URL of an engine that answers: DOCKER_HOST's, the system's, or our own; None if none does."""
-        candidates = [os.environ.get("DOCKER_HOST"), "unix:///var/run/docker.sock", self.own_url]
-        return next((url for url in candidates if url and answers(url)), None)
+        """Return the URL of an engine that answers: DOCKER_HOST's, else the system's or our own; None if none does.
+
+        Raises:
+            EngineUnavailable: DOCKER_HOST names one that doesn't answer, so that another one would be a surprise.
+        """
+        named = os.environ.get("DOCKER_HOST")
+        if named:
+            reason = fault(named)
+            if reason is not None:
+                raise EngineUnavailable(
+                    f"DOCKER_HOST is {named}, where no engine can be used: {reason}. Start it, or unset DOCKER_HOST to "
+                    "use the engine of this machine."
+                )
+            return named
+        return next((url for url in (SYSTEM, self.own_url) if fault(url) is None), None)
 
     def require(self) -> str:
         """Return the URL of an engine that answers.
@@ -52,8 +66,14 @@ class Engine:
         """
         url = self.find()
         if url is None:
+            reason = fault(SYSTEM)
+            if reason == NOT_ALLOWED:
+                raise EngineUnavailable(
+                    f"{SYSTEM} is there, but this user may not use it. Add the user to its group (`sudo usermod -aG docker "
+                    "$USER`, then log in again), or set DOCKER_HOST to an engine of your own."
+                )
             raise EngineUnavailable(
-                "No Docker engine answers (tried DOCKER_HOST, /var/run/docker.sock and our own). Run `evolve setup` "
+                f"No Docker engine answers ({SYSTEM}: {reason}; {self.own_url}: {fault(self.own_url)}). Run `evolve setup` "
                 "(as root on Debian or Ubuntu it installs and starts one), or install Docker and start it."
             )
         return url
@@ -87,7 +107,7 @@ class Engine:
             )  # fmt: skip
         self._started.append(process)
         deadline = time.monotonic() + START_SECONDS
-        while not answers(self.own_url):
+        while fault(self.own_url) is not None:
             if process.poll() is not None or time.monotonic() > deadline:
                 tail = (self.folder / "dockerd.log").read_text(errors="replace", encoding="utf-8")[-600:]
                 raise EngineUnavailable(f"dockerd did not start ({self.folder / 'dockerd.log'} ends with: {tail})")
@@ -180,15 +200,23 @@ def has_runtime(url: str, name: str) -> bool:
         client.close()
 
 
-def answers(url: str) -> bool:
-    """Return whether a Docker engine answers at `url` within a few seconds."""
-    if url.startswith("unix://") and not Path(url.removeprefix("unix://")).exists():
-        return False
+def fault(url: str) -> str | None:
+    """Return why no Docker engine can be used at `url`, found within a few seconds; None where one answers."""
+    if url.startswith("unix://"):
+        place = Path(url.removeprefix("unix://"))
+        try:
+            place.lstat()
+        except PermissionError:
+            return NOT_ALLOWED
+        except OSError:
+            return "no such socket"
+        if not os.access(place, os.R_OK | os.W_OK):
+            return NOT_ALLOWED
     try:
         client = docker.APIClient(base_url=url, timeout=5)
         try:
-            return bool(client.ping())
+            return None if client.ping() else "it doesn't answer a ping"
         finally:
             client.close()
-    except EngineErrors:
-        return False
+    except EngineErrors as error:
+        return NOT_ALLOWED if "Permission denied" in str(error) else f"it doesn't answer ({type(error).__name__})"
