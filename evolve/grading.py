@@ -61,7 +61,7 @@ class TestGrader:
         if self._problem.language == "text":
             outcomes = [Outcome(None, source.encode())] * len(tests)
         else:
-            program = Program(source, self._problem.entry, self._problem.toolchain)
+            program = Program(source, self._problem.entry, self._problem.toolchain, self._problem.spec.preamble)
             outcomes = await self._sandbox.run(program, [test.data for test in tests])
         inputs, expected = [test.input for test in tests], [test.expected for test in tests]
         return tuple(await self._judge.judge(outcomes, inputs, expected))

@@ -139,6 +139,15 @@ def reference(task: dict[str, str]) -> str:
     return task["prompt"] + task["canonical_solution"]
 
 
+def before_entry(task: dict[str, str]) -> str:
+    """Return what a task's prompt holds before the function that is asked for: imports and helpers."""
+    for node in ast.parse(reference(task)).body:
+        if isinstance(node, ast.FunctionDef) and node.name == task["entry_point"]:
+            lines = task["prompt"].split("\n")[: node.lineno - 1]
+            return "\n".join(lines).strip() + "\n" if any(line.strip() for line in lines) else ""
+    return ""
+
+
 async def write(task: dict[str, str], folder: Path, sandbox: Sandbox) -> Imported:
     """Write one task as a problem folder.
 
@@ -163,6 +172,8 @@ async def write(task: dict[str, str], folder: Path, sandbox: Sandbox) -> Importe
         "comparison": comparison,
         "limits": {"cpu_seconds": 5.0},
     }
+    if preamble := before_entry(task):
+        spec["preamble"] = preamble
     make_folder(folder)
     header = f"# {identity} of HumanEval (Chen et al. 2021, MIT licence), written by `evolve import humaneval`\n"
     (folder / "problem.yaml").write_text(

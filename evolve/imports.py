@@ -62,7 +62,7 @@ def read_openevolve(folder: Path) -> list[Foreign]:
     found = []
     for path in paths:
         try:
-            row = json.loads(path.read_text(encoding="utf-8"))
+            row = json.loads(path.read_text(encoding="utf-8-sig"))
             artifacts = json.loads(row.get("artifacts_json") or "{}")
             found.append(
                 Foreign(

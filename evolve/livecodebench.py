@@ -37,6 +37,17 @@ TESTS = 16
 
 HARMLESS = {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "STOP"}
 TEXTS = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
+STARRED = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
+)
+PREAMBLE = (
+    "".join(f"from {name} import *\n" for name in STARRED)
+    + "".join(f"import {name}\n" for name in STARRED if name not in ("builtins", "typing"))
+    + "sys.setrecursionlimit(50000)\n"
+)
+"""What the benchmark's own runner puts before every program (arXiv 2403.07974, `testing_util.py`)."""
+
 MOST_BYTES = 256 << 20
 """Of private tests, unpacked."""
 
@@ -109,7 +120,7 @@ def read(path: Path) -> Iterator[Task]:
     Raises:
         BadInput: a line has another form; the text names it.
     """
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 try:
@@ -159,10 +170,10 @@ def write(task: Task, folder: Path, most: int = TESTS) -> tuple[int, int]:
     tests = [task.tests[place] for place in sorted(chosen)]
     if not tests:
         raise BadInput(f"{task.identity}: it has no test.")
-    spec: dict[str, Any] = {"name": f"lcb-{task.identity}", "limits": {"cpu_seconds": 6.0}}
+    spec: dict[str, Any] = {"name": f"lcb-{task.identity}", "limits": {"cpu_seconds": 6.0}, "preamble": PREAMBLE}
     if task.function is None:
         rows = [{"stdin": given, "expected": expected} for given, expected in tests]
-        spec |= {"statement": task.statement, "entry": "stdin", "comparison": "lines"}
+        spec |= {"statement": task.statement, "entry": "stdin", "comparison": "livecodebench"}
         initial = "import sys\n\nsys.stdin.read()\n"
     else:
         rows = [_call(task.identity, given, expected) for given, expected in tests]

@@ -65,6 +65,12 @@ def parse_yaml(path: Path, text: str) -> dict[str, Any]:
         raise ProblemError(f"{path} is not YAML: {error}") from None
     if content is None:
         return {}
+    try:
+        json.dumps(content, ensure_ascii=False, default=str).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ProblemError(f"{path} holds half of a surrogate pair (such as \\ud800), which is no text.") from None
+    except (ValueError, TypeError, RecursionError):
+        pass  # keys that are no texts, told by the caller
     if not isinstance(content, dict):
         raise ProblemError(f"{path} must hold keys such as `name:`, not a {type(content).__name__}.")
     return content

@@ -5,6 +5,7 @@ The format is documented in docs/problems.md.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import shlex
@@ -19,6 +20,7 @@ from evolve.errors import ProblemError
 from evolve.folder import read_text
 from evolve.strict import Debian, Strict, explain, load_yaml
 from sandbox.base import Limits, Toolchain
+from sandbox.compare import InvalidAnswer, strict_json
 from sandbox.judge import Comparison
 
 STDIN = "stdin"
@@ -38,7 +40,7 @@ MAX_SOURCE = 100_000
 class ComparisonSpec(Strict):
     """`comparison:` of problem.yaml."""
 
-    mode: Literal["exact", "tolerance", "unordered", "lines", "checker"] = "exact"
+    mode: Literal["exact", "tolerance", "unordered", "lines", "livecodebench", "checker"] = "exact"
     abs: float = Field(1e-9, ge=0)
     rel: float = Field(1e-9, ge=0)
 
@@ -91,10 +93,16 @@ class TestedSpec(Strict):
     limits: LimitsSpec = LimitsSpec()
     packages: Debian = Field(default_factory=list)
     """Debian packages that the sandbox image gets beside Python and numpy."""
+    preamble: str = ""
+    """Python that runs before every program, in its namespace: imports and helpers that a benchmark gives."""
     objectives: ObjectivesSpec = ObjectivesSpec()
 
     @model_validator(mode="after")
     def _commands(self) -> TestedSpec:
+        if self.preamble:
+            _check_preamble(self.preamble, self.language)
+        if self.comparison.mode == "livecodebench" and self.entry != STDIN:
+            raise ValueError("comparison livecodebench is for what programs print: entry must be stdin")
         if self.language == "python":
             if self.build is not None or self.run is not None:
                 raise ValueError("build and run are for other languages than python")
@@ -118,6 +126,15 @@ class TestedSpec(Strict):
         if not value.isidentifier():
             raise ValueError("must be the name of a function, or stdin")
         return value
+
+
+def _check_preamble(text: str, language: str) -> None:
+    if language != "python":
+        raise ValueError("preamble is for programs in Python")
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise ValueError(f"preamble is not Python: {error}") from None
 
 
 class TestLine(Strict):
@@ -224,8 +241,11 @@ class TestedProblem:
     @property
     def digest(self) -> str:
         """Hash of everything that decides a score."""
+        spec = self.spec.model_dump(mode="json")
+        if not self.spec.preamble:
+            del spec["preamble"]  # so that runs from before it go on
         content = {
-            "spec": self.spec.model_dump(mode="json"),
+            "spec": spec,
             "tests": [[test.id, test.input, test.expected] for test in (*self.visible, *self.hidden)],
             "checker": self.checker,
             "hidden": len(self.hidden),
@@ -243,7 +263,7 @@ def load_tested(path: Path) -> TestedProblem:
         raise ProblemError(f"{path} is not a folder. Expected a problem folder with a problem.yaml in it.")
     spec = load_yaml(path / "problem.yaml", TestedSpec, path)
     initial = _load_initial(path, spec.language)
-    tests = _load_tests(path / "tests.jsonl", is_function=spec.entry != STDIN)
+    tests = _load_tests(path / "tests.jsonl", spec)
     visible = tuple(test for test, hidden in tests if not hidden)
     hidden = tuple(test for test, hidden in tests if hidden)
     if not visible:
@@ -276,7 +296,8 @@ def _load_initial(path: Path, language: str) -> str:
     return source
 
 
-def _load_tests(path: Path, is_function: bool) -> list[tuple[Test, bool]]:
+def _load_tests(path: Path, spec: TestedSpec) -> list[tuple[Test, bool]]:
+    is_function = spec.entry != STDIN
     tests: list[tuple[Test, bool]] = []
     seen: dict[str, int] = {}
     for number, text in enumerate(read_text(path, path.parent).split("\n"), start=1):
@@ -299,6 +320,7 @@ def _load_tests(path: Path, is_function: bool) -> list[tuple[Test, bool]]:
             raise ProblemError(f"{where}: the problem {kind}, so a test has {wanted!r} and no {other!r}.")
         if not is_function and not isinstance(line.expected, str):
             raise ProblemError(f"{where}: 'expected' of a stdin program is the text of its stdout.")
+        _check_reachable(line, spec, where)
         if line.id in seen:
             raise ProblemError(f"{where}: the id {line.id!r} is already used in line {seen[line.id]}.")
         seen[line.id] = number
@@ -306,3 +328,42 @@ def _load_tests(path: Path, is_function: bool) -> list[tuple[Test, bool]]:
     if not tests:
         raise ProblemError(f"{path} holds no test.")
     return tests
+
+
+def _check_reachable(line: TestLine, spec: TestedSpec, where: str) -> None:
+    """Refuse a test that no program can pass, or whose input can't be given to one.
+
+    Raises:
+        ProblemError: it is such a test.
+    """
+    if line.stdin is not None and not _is_unicode(line.stdin):
+        raise ProblemError(f"{where}: 'stdin' holds half of a surrogate pair, which is no text that a program could read.")
+    if spec.comparison.mode == "checker":
+        return
+    expected = line.expected
+    if isinstance(expected, str) and spec.entry == STDIN:
+        if not _is_unicode(expected):
+            raise ProblemError(f"{where}: 'expected' holds half of a surrogate pair, which no program can print.")
+        data = expected.encode()
+    else:
+        data = json.dumps(expected).encode()
+        try:
+            strict_json(data)
+        except InvalidAnswer as error:
+            raise ProblemError(
+                f"{where}: no answer can be equal to 'expected': {error}. Answers are plain JSON; for others say "
+                "`comparison: checker`."
+            ) from None
+    if len(data) > spec.limits.output_kb << 10:
+        raise ProblemError(
+            f"{where}: 'expected' has {len(data) / 1024:.0f} KB, and a program may write {spec.limits.output_kb}. Raise "
+            "`limits: {output_kb: ...}`."
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

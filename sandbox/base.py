@@ -82,11 +82,13 @@ class Program:
         entry: name of the Python function that is called with a test's arguments; None for a program that reads stdin
             and writes stdout.
         toolchain: for a stdin program in another language than Python.
+        preamble: Python that runs before it, in its namespace, such as a benchmark's imports.
     """
 
     source: str
     entry: str | None
     toolchain: Toolchain | None = None
+    preamble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

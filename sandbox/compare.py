@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 MAX_DEPTH = 64
-Mode = Literal["exact", "tolerance", "unordered", "lines", "checker"]
+MAX_DIGITS = 50_000
+"""Of an integer, in answers and in the processes that make them: LiveCodeBench's own limit; Python's is 4,300."""
+sys.set_int_max_str_digits(max(MAX_DIGITS, sys.get_int_max_str_digits()))
+Mode = Literal["exact", "tolerance", "unordered", "lines", "livecodebench", "checker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,8 @@ class Comparison:
 
     Attributes:
         mode: `exact`; `tolerance` (numbers anywhere in the value within `abs + rel * |expected|`); `unordered` (the
-            outermost list in any order); `lines` (text, trailing blanks and CRLF ignored); `checker` (a program decides).
+            outermost list in any order); `lines` (text, trailing blanks and CRLF ignored); `livecodebench` (that benchmark's
+            rule, see `_same_decimals`); `checker` (a program decides).
         abs: absolute tolerance.
         rel: relative tolerance.
     """
@@ -126,6 +132,8 @@ def agrees(got: Any, expected: Any, comparison: Comparison) -> bool:
         return equal(got, expected, comparison.abs, comparison.rel)
     if comparison.mode == "lines":
         return isinstance(got, str) and isinstance(expected, str) and _lines(got) == _lines(expected)
+    if comparison.mode == "livecodebench":
+        return isinstance(got, str) and isinstance(expected, str) and _livecodebench(got, expected)
     if comparison.mode == "unordered" and isinstance(got, list) and isinstance(expected, list):
         if len(got) != len(expected):
             return False
@@ -163,6 +171,26 @@ def _lines(text: str) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     return lines
+
+
+def _livecodebench(got: str, expected: str) -> bool:
+    """Return whether texts agree as LiveCodeBench's own runner sees it (arXiv 2403.07974, `testing_util.py`).
+
+    Blanks around the text and around each line don't count; the lines are as many; each is the same, or holds equal
+    decimals.
+    """
+    ours, theirs = got.strip().split("\n"), expected.strip().split("\n")
+    if len(ours) != len(theirs):
+        return False
+    return all(one.strip() == other.strip() or _same_decimals(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def _same_decimals(one: str, other: str) -> bool:
+    """Return whether lines hold the same numbers: `1.0` is `1`, `1e6` is `1000000`; exactly, without a tolerance."""
+    try:
+        return list(map(Decimal, one.split())) == list(map(Decimal, other.split()))
+    except ArithmeticError:  # InvalidOperation is one; so is an exponent beyond the range
+        return False
 
 
 def show(value: Any, limit: int = 400) -> str:

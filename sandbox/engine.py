@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from sandbox.base import EngineUnavailable
 from sandbox.container import GVISOR, EngineErrors
 
 START_SECONDS = 60
+PING_SECONDS = 5
 SYSTEM = "unix:///var/run/docker.sock"
 NOT_ALLOWED = "permission denied"
 GVISOR_RUNTIME = {"runtimeArgs": ["--network=none"]}
@@ -203,17 +205,19 @@ def has_runtime(url: str, name: str) -> bool:
 def fault(url: str) -> str | None:
     """Return why no Docker engine can be used at `url`, found within a few seconds; None where one answers."""
     if url.startswith("unix://"):
-        place = Path(url.removeprefix("unix://"))
-        try:
-            place.lstat()
-        except PermissionError:
-            return NOT_ALLOWED
-        except OSError:
-            return "no such socket"
-        if not os.access(place, os.R_OK | os.W_OK):
-            return NOT_ALLOWED
+        place = url.removeprefix("unix://")
+        with socket.socket(socket.AF_UNIX) as tried:  # the SDK leaves the socket of a failed connection open
+            tried.settimeout(PING_SECONDS)
+            try:
+                tried.connect(place)
+            except PermissionError:
+                return NOT_ALLOWED
+            except (FileNotFoundError, NotADirectoryError):
+                return "no such socket"
+            except OSError as error:
+                return f"it doesn't answer ({type(error).__name__})"
     try:
-        client = docker.APIClient(base_url=url, timeout=5)
+        client = docker.APIClient(base_url=url, timeout=PING_SECONDS)
         try:
             return None if client.ping() else "it doesn't answer a ping"
         finally:

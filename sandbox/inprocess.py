@@ -51,9 +51,10 @@ class InProcessSandbox:
         try:
             code = compile(program.source, "program.py", "exec", dont_inherit=True)
             scope: dict[str, Any] = {"__name__": "program" if program.entry else "__main__"}
+            exec(program.preamble, scope)
             if program.entry is None:
                 loaded = True
-                scope["input"] = iter(data.decode().splitlines()).__next__
+                scope["input"] = iter(data.decode().removesuffix("\n").split("\n")).__next__
             with contextlib.redirect_stdout(out):
                 exec(code, scope)
                 if program.entry is not None:

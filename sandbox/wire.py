@@ -59,7 +59,14 @@ class Stream(Protocol):
 def tests_job(program: Program, limits: Limits) -> dict[str, Any]:
     """Return the job of running a program's tests, each in a process of its own."""
     built = None if program.toolchain is None else asdict(program.toolchain)
-    return {"mode": "tests", "source": program.source, "entry": program.entry, "toolchain": built, **_bounds(limits)}
+    return {
+        "mode": "tests",
+        "source": program.source,
+        "entry": program.entry,
+        "toolchain": built,
+        "preamble": program.preamble,
+        **_bounds(limits),
+    }
 
 
 def calls_job(source: str, limits: Limits) -> dict[str, Any]:

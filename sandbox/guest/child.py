@@ -20,8 +20,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .machine import SCRATCH
+from .values import DICTS
 
 FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
+MAX_DIGITS = 50_000  # of an integer in a report, as the host reads it
 RESULT = 3  # the descriptor for reports
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -145,7 +147,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value
     if kind in (list, tuple):
         return [plain(item, depth + 1) for item in value]
-    if kind is dict:
+    if kind in DICTS:
         if any(type(key) is not str for key in value):
             raise NotPlain("a dict key is not a string")
         return {key: plain(item, depth + 1) for key, item in value.items()}
@@ -154,14 +156,16 @@ def plain(value: Any, depth: int = 0) -> Any:
     raise NotPlain(f"returned a {kind.__name__}, which is not plain data")
 
 
-def load(source: str, name: str, before: Callable[[], None]) -> types.ModuleType:
-    """Run a program's text as a module; `before` is called when it has compiled."""
+def load(source: str, name: str, before: Callable[[], None], preamble: str = "") -> types.ModuleType:
+    """Run a program's text as a module, after the problem's preamble; `before` is called when it has compiled."""
     module = types.ModuleType(name)
     module.__file__ = "program.py"
     sys.modules[name] = module
     sys.argv = ["program.py"]
     linecache.cache["program.py"] = (len(source), None, source.splitlines(keepends=True), "program.py")
     code = compile(source, "program.py", "exec", dont_inherit=True)
+    if preamble:
+        exec(compile(preamble, "preamble.py", "exec", dont_inherit=True), module.__dict__)
     before()
     exec(code, module.__dict__)
     return module
@@ -169,15 +173,16 @@ def load(source: str, name: str, before: Callable[[], None]) -> types.ModuleType
 
 def execute(job: dict[str, Any]) -> None:
     """Run the program on the input at descriptor 0; report what came out."""
+    sys.set_int_max_str_digits(MAX_DIGITS)
     source, entry = job["source"], job["entry"]
     if entry is None:
-        load(source, "__main__", before=lambda: report(b"L"))
+        load(source, "__main__", before=lambda: report(b"L"), preamble=job["preamble"])
         return
     data = b""
     while piece := os.read(0, 1 << 20):
         data += piece
     arguments = json.loads(data)
-    function = getattr(load(source, "program", before=lambda: None), entry, None)
+    function = getattr(load(source, "program", before=lambda: None, preamble=job["preamble"]), entry, None)
     if not callable(function):
         report(b"E", f"the program defines no function {entry}".encode())
         return

@@ -91,8 +91,11 @@ def result(returned: Any) -> dict[str, Any]:
         raise NotPlain(
             f"the evaluator returned a {type(returned).__name__}; expected a dict of metrics or an EvaluationResult"
         )
-    metrics = {str(name): metric(str(name), value) for name, value in returned.items()}
-    return {"metrics": metrics, "artifacts": {str(name): text(value) for name, value in dict(artifacts or {}).items()}}
+    metrics = {unicode(str(name)): metric(str(name), value) for name, value in returned.items()}
+    return {
+        "metrics": metrics,
+        "artifacts": {unicode(str(name)): text(value) for name, value in dict(artifacts or {}).items()},
+    }
 
 
 def metric(name: str, value: Any) -> bool | float | str:
@@ -101,20 +104,25 @@ def metric(name: str, value: Any) -> bool | float | str:
     if isinstance(value, bool) or (kind == "b" and getattr(value, "size", 0) == 1):
         return bool(value)
     if kind and kind not in "iuf":
-        return str(value)[:ARTIFACT_CHARACTERS]
+        return unicode(str(value)[:ARTIFACT_CHARACTERS])
     if isinstance(value, numbers.Real) or hasattr(value, "dtype"):
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
-            return str(value)[:ARTIFACT_CHARACTERS]
+            return unicode(str(value)[:ARTIFACT_CHARACTERS])
         if not math.isfinite(number):
             raise NotPlain(f"the metric {name!r} is {number}")
         return number
-    return str(value)[:ARTIFACT_CHARACTERS]
+    return unicode(str(value)[:ARTIFACT_CHARACTERS])
 
 
 def text(value: Any) -> str:
     """Return an artifact as text, cut in the middle when it is long."""
-    whole = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    whole = value.decode("utf-8", "replace") if isinstance(value, bytes) else unicode(str(value))
     half = ARTIFACT_CHARACTERS // 2
     return whole if len(whole) <= 2 * half else f"{whole[:half]}\n... ({len(whole)} characters) ...\n{whole[-half:]}"
+
+
+def unicode(found: str) -> str:
+    """Return a text with what is no Unicode (halves of surrogate pairs, such as file names have) escaped."""
+    return found.encode("utf-8", "backslashreplace").decode("utf-8")

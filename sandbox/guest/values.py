@@ -7,11 +7,14 @@ of the sender's choice, whatever the bytes are.
 from __future__ import annotations
 
 import base64
+import collections
 import json
 from typing import Any
 
 MAX_DEPTH = 64
 NUMERIC = "biufc"
+DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+"""Taken as dicts: what programs return where a dict was asked for."""
 
 
 class Unsupported(TypeError):
@@ -23,7 +26,8 @@ def encode(value: Any) -> bytes:
 
     Raises:
         Unsupported: it holds something else than None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset,
-            dict, and numpy arrays and scalars of numbers; subclasses don't count; or it is nested too deep.
+            dict (and `DICTS`, as dicts), and numpy arrays and scalars of numbers; other subclasses don't count; or it is
+            nested too deep.
     """
     return json.dumps(_plain(value, 0), allow_nan=False).encode()
 
@@ -87,7 +91,7 @@ def _plain(value: Any, depth: int) -> Any:
         return [_plain(item, depth + 1) for item in value]
     if kind in (tuple, set, frozenset):
         return {kind.__name__: [_plain(item, depth + 1) for item in value]}
-    if kind is dict:
+    if kind in DICTS:
         return {"dict": [[_plain(key, depth + 1), _plain(item, depth + 1)] for key, item in value.items()]}
     if kind.__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "") in tuple(NUMERIC):
         name = "array" if kind.__name__ == "ndarray" else "scalar"

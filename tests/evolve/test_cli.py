@@ -39,6 +39,7 @@ def test_bad_input_is_exit_code_2(monkeypatch, capsys, problem_folder, arguments
 
 
 def test_no_docker_is_exit_code_3(monkeypatch, capsys, tmp_path, problem_folder):
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr("sandbox.engine.fault", lambda _: "none")
     assert evolve(monkeypatch, "run", problem_folder, "--out", tmp_path / "run") == 3
     assert "evolve setup" in " ".join(capsys.readouterr().err.split())

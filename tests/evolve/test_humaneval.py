@@ -60,6 +60,23 @@ async def test_loops_are_capped_and_listed_and_expected_values_are_plain(tmp_pat
     assert "set is not plain" in " ".join(imported.left_out)
 
 
+async def test_what_a_prompt_gives_is_there_for_programs_that_leave_it_out(tmp_path):
+    tasks = humaneval.tasks()
+    assert humaneval.before_entry(tasks["HumanEval/0"]).strip() == "from typing import List"
+    async with InProcessSandbox() as sandbox:
+        await humaneval.write(tasks["HumanEval/0"], tmp_path / "a", sandbox)
+        problem = problems.load(tmp_path / "a")
+        body = tasks["HumanEval/0"]["canonical_solution"]
+        source = f"def has_close_elements(numbers: List[float], threshold: float) -> bool:\n{body}"
+        assert (await TestGrader(problem, sandbox).score(source)).solved
+        helped = [task for task in tasks.values() if "def " in humaneval.before_entry(task)]
+        assert len(helped) >= 3  # such as poly before find_zero
+        await humaneval.write(helped[0], tmp_path / "b", sandbox)
+        problem = problems.load(tmp_path / "b")
+        alone = humaneval.reference(helped[0]).removeprefix(humaneval.before_entry(helped[0]).rstrip())
+        assert (await TestGrader(problem, sandbox).score(alone)).solved
+
+
 @pytest.mark.slow
 async def test_references_pass_all_tests_and_empty_functions_fail(tmp_path, docker_url, image):
     tasks = humaneval.tasks()

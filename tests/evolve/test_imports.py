@@ -128,3 +128,9 @@ def test_other_files_are_refused(tmp_path, problem):
         read_shinka(tmp_path / "junk.sqlite")
     with pytest.raises(BadInput, match="None of the 0 programs"):
         started(tmp_path / "run", problem, [])
+
+
+def test_marks_of_byte_order_in_a_checkpoint(checkpoint):
+    for path in (checkpoint / "programs").glob("*.json"):
+        path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    assert sorted(row.source for row in read_openevolve(checkpoint)) == sorted(SOURCES.values())

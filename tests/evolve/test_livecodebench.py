@@ -13,6 +13,8 @@ from evolve import livecodebench as lcb
 from evolve import problem as problems
 from evolve.cli import app
 from evolve.errors import BadInput
+from evolve.grading import TestGrader
+from sandbox.inprocess import InProcessSandbox
 
 
 def packed(tests):
@@ -61,6 +63,8 @@ def test_a_stdin_problem_has_the_sixteen_smallest_tests_some_of_them_hidden(tmp_
     assert lcb.write(found, tmp_path / "p") == (11, 5)
     problem = problems.load(tmp_path / "p")
     assert problem.entry is None
+    assert problem.comparison.mode == "livecodebench"
+    assert "from collections import *" in problem.spec.preamble
     assert problem.visible[0].input == "1 2\n"
     lengths = sorted(len(test.input) for test in (*problem.visible, *problem.hidden))
     assert lengths == [4] * 11 + [6] * 5
@@ -143,3 +147,20 @@ def test_an_identity_that_is_no_name_is_refused(tmp_path, identity):
     file.write_text(json.dumps({"question_id": identity, "public_test_cases": "[]", "private_test_cases": "[]"}) + "\n")
     with pytest.raises(BadInput, match="is no name of a folder"):
         list(lcb.read(file))
+
+
+def test_a_mark_of_byte_order_and_raw_line_separators(tmp_path):
+    row = task(question_content="first\u2028second\u0085third")
+    path = tmp_path / "f.jsonl"
+    path.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8-sig")
+    (found,) = lcb.read(path)
+    assert found.statement == "first\u2028second\u0085third"
+
+
+async def test_programs_may_leave_out_the_imports_that_the_benchmark_gives(tmp_path):
+    (found,) = lcb.read(written(tmp_path / "f.jsonl", [function()]))
+    lcb.write(found, tmp_path / "p")
+    problem = problems.load(tmp_path / "p")
+    source = "def addUp(left: List[int], right: int) -> int:\n    return sum(deque(left), right) + floor(math.pi) - 3\n"
+    async with InProcessSandbox() as sandbox:
+        assert (await TestGrader(problem, sandbox).score(source)).solved

@@ -54,6 +54,23 @@ BROKEN = {
     "checker is not named": ({"checker.py": "def check(input, expected, got): return 1"}, r"nothing would call it"),
     "checker without check": ({"problem.yaml": json.dumps(SPEC | {"comparison": "checker"}), "checker.py": "x = 1"},
                               r"must define `check"),
+    "expected NaN": ({"tests.jsonl": '{"id": "a", "args": [1], "expected": NaN}'}, r"line 1: .*NaN"),
+    "expected infinity": ({"tests.jsonl": '{"id": "a", "args": [1], "expected": 1e400}'}, r"line 1: .*Infinity"),
+    "expected is nested too deep": ({"tests.jsonl": lines(TEST | {"expected": json.loads("[" * 65 + "]" * 65)})},
+                                    r"line 1: no answer can be equal to 'expected'"),
+    "expected is more than may be written": ({"tests.jsonl": lines(TEST | {"expected": "x" * 2_000_000})},
+                                             r"line 1: 'expected' has 1953 KB.*output_kb"),
+    "stdin is no text": ({"problem.yaml": json.dumps(SPEC | {"entry": "stdin"}),
+                          "tests.jsonl": '{"id": "a", "stdin": "\\ud800", "expected": "1"}'}, r"line 1: 'stdin' holds half"),
+    "expected can't be printed": ({"problem.yaml": json.dumps(SPEC | {"entry": "stdin"}),
+                                   "tests.jsonl": '{"id": "a", "stdin": "1", "expected": "\\udfff"}'},
+                                  r"line 1: 'expected' holds half"),
+    "statement is no text": ({"problem.yaml": json.dumps(SPEC | {"statement": "\ud800"})}, r"half of a surrogate pair"),
+    "preamble is no Python": ({"problem.yaml": json.dumps(SPEC | {"preamble": "import ("})}, r"preamble is not Python"),
+    "preamble of another language": ({"problem.yaml": json.dumps(
+        SPEC | {"language": "cpp", "entry": "stdin", "run": "./program", "preamble": "x = 1"})}, r"preamble is for"),
+    "livecodebench with a function": ({"problem.yaml": json.dumps(SPEC | {"comparison": "livecodebench"})},
+                                      r"entry must be stdin"),
 }  # fmt: skip
 
 
@@ -94,3 +111,33 @@ def test_shipped_problems(name):
     problem = load(ROOT / "problems" / name)
     assert len(problem.visible) >= 12
     assert len(problem.hidden) >= 8
+
+
+def test_raw_line_separators_and_marks_of_byte_order_are_read(tmp_path):
+    folder = write_problem(tmp_path / "p", files={"tests.jsonl": lines(TEST)})
+    test = TEST | {"args": ["a\u2028b\u0085c\x0bd"], "expected": "\u2029"}
+    for name, text in (
+        ("tests.jsonl", json.dumps(test, ensure_ascii=False) + "\r\n"),
+        ("problem.yaml", json.dumps(SPEC)),
+        ("initial_program.py", "def double(x):\n    return x\n"),
+    ):
+        (folder / name).write_text(text, encoding="utf-8-sig", newline="")
+    problem = load(folder)
+    assert [(test.input, test.expected) for test in problem.visible] == [(["a\u2028b\u0085c\x0bd"], "\u2029")]
+    assert problem.initial.startswith("def")
+
+
+def test_integers_of_many_digits_are_read(tmp_path):
+    digits = "9" * 9000
+    text = f'{{"id": "a", "args": [{digits}], "expected": {digits}}}'
+    folder = write_problem(tmp_path / "p", files={"problem.yaml": json.dumps(SPEC), "tests.jsonl": text})
+    (test,) = load(folder).visible
+    assert len(test.data) == 9002
+    assert test.expected == test.input[0]
+
+
+def test_the_preamble_decides_scores_and_its_absence_changes_no_old_digest(tmp_path):
+    plain = load(write_problem(tmp_path / "p", spec={}))
+    empty = load(write_problem(tmp_path / "p", spec={"preamble": ""}))
+    other = load(write_problem(tmp_path / "p", spec={"preamble": "import math"}))
+    assert plain.digest == empty.digest != other.digest

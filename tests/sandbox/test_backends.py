@@ -5,6 +5,7 @@ import io
 import json
 import runpy
 import shutil
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from sandbox.base import Limits, Program, Verdict
+from sandbox.base import Limits, Outcome, Program, Verdict
 from sandbox.bubblewrap import BubblewrapSandbox
 from sandbox.docker import DockerSandbox
 from sandbox.engine import has_runtime, install
@@ -228,3 +229,39 @@ def test_the_level_says_what_holds(loop_sandbox):
     assert sandbox.level in ("docker-oneshot", "docker-reuse", "docker-runsc", "bubblewrap", "bubblewrap-unbounded")
     if sandbox.level == "bubblewrap-unbounded":
         pytest.skip("no cgroup can be made here, so bubblewrap bounds neither the memory nor the processes of a test")
+
+
+def test_answers_of_many_digits_and_kinds_of_dict(loop_sandbox):
+    program = Program(
+        "from collections import *\ndef f(kind):\n"
+        "    if kind == 'digits': return 10 ** 9000\n"
+        "    if kind == 'parsed': return int('7' * 9000) % 10\n"
+        "    return {'counter': Counter('aab'), 'default': defaultdict(int, a=2, b=1),"
+        " 'ordered': OrderedDict(a=2, b=1)}[kind]\n",
+        "f",
+    )
+    kinds = ("digits", "parsed", "counter", "default", "ordered")
+    answers = [outcome.answer for outcome in run(loop_sandbox, program, [json.dumps([kind]).encode() for kind in kinds])]
+    judge = Judge(Comparison(), is_function=True)
+    sys.set_int_max_str_digits(20_000)
+    expected = [10**9000, 7, *[{"a": 2, "b": 1}] * 3]
+    assert [json.loads(answer) for answer in answers] == expected
+    judged = loop_sandbox[0].run_until_complete(
+        judge.judge([Outcome(None, answer) for answer in answers], [[kind] for kind in kinds], expected)
+    )
+    judge.close()
+    assert [result.verdict for result in judged] == [Verdict.PASS] * 5
+
+
+def test_the_preamble_runs_before_the_program_and_is_not_its_text(loop_sandbox):
+    source = "def f(n: List[int]):\n    raise ValueError(help_out(n))\n"
+    program = Program(source, "f", preamble="from typing import List\ndef help_out(n):\n    return n + 1\n")
+    (outcome,) = run(loop_sandbox, program, [b"[1]"])
+    assert outcome.verdict == Verdict.EXCEPTION
+    assert "ValueError: 2" in outcome.detail
+    assert "line 2" in outcome.detail
+    (bare,) = run(loop_sandbox, Program(source, "f"), [b"[1]"])
+    assert bare.verdict is not None
+    program = Program("print(helped)\n", None, preamble="helped = 5\n")
+    (outcome,) = run(loop_sandbox, program, [b""])
+    assert outcome.answer == b"5\n"

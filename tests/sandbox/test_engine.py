@@ -1,6 +1,5 @@
 """Which Docker engine is used, and what is said where none can be."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -30,12 +29,17 @@ def test_a_socket_without_an_engine_is_told_by_its_fault(tmp_path, kind):
     assert fault(f"unix://{place}").startswith("no such socket" if kind == "missing" else "it doesn't answer")
 
 
+class Refused(socket.socket):
+    def connect(self, address):
+        raise PermissionError(13, "Permission denied")
+
+
 def test_a_socket_that_may_not_be_used_is_no_missing_engine(monkeypatch, tmp_path):
     place = tmp_path / "docker.sock"
     place.write_text("")
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr(engines, "SYSTEM", f"unix://{place}")
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(socket, "socket", Refused)
     with pytest.raises(EngineUnavailable, match=r"may not use it.*usermod"):
         Engine(tmp_path).require()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import random
 import struct
@@ -129,16 +130,25 @@ def read_every_way(text):
 
 
 def seconds(text):
+    """Return the least CPU time of three tries, without the collections of what else this process holds."""
     best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        read_every_way(text)
-        best = min(best, time.process_time() - start)
+    gc.disable()
+    try:
+        for _ in range(3):
+            start = time.process_time()
+            read_every_way(text)
+            best = min(best, time.process_time() - start)
+    finally:
+        gc.enable()
     return best
 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_time_grows_with_the_output_and_not_faster(name):
-    """Four times the output takes less than eleven times as long: a square would take sixteen."""
-    small, large = (seconds(GROWING[name](size)) for size in (100_000, 400_000))
-    assert large < 11 * small + 0.1, (small, large)
+    """Four times the output takes less than eleven times as long, in one of five tries: a square takes sixteen in each."""
+    tries = []
+    for _ in range(5):
+        tries.append(tuple(seconds(GROWING[name](size)) for size in (100_000, 400_000)))
+        if tries[-1][1] < 11 * tries[-1][0] + 0.1:
+            return
+    pytest.fail(f"seconds for 100,000 and 400,000 bytes: {tries}")

@@ -63,6 +63,13 @@ def test_tolerance_scales_with_the_expected_value_only():
         ("unordered", [3, 1, 2.0], [1, 2, 3], True), ("unordered", [1, 1, 2], [1, 2, 2], False),
         ("unordered", [True], [1], False), ("unordered", [{"b": 1, "a": [2]}], [{"a": [2], "b": 1}], True),
         ("lines", "a \r\nb\n\n", "a\nb", True), ("lines", "a\n\nb", "a\nb", False), ("lines", " a", "a", False),
+        ("livecodebench", "  1 2 \n\t3\n\n", "1 2\n3", True), ("livecodebench", "1.0", "1", True),
+        ("livecodebench", "1e6", "1000000", True), ("livecodebench", "0.1 2", "0.10 2.0", True),
+        ("livecodebench", "0.1", "0.10000001", False), ("livecodebench", "a\n\nb", "a\nb", False),
+        ("livecodebench", "1 2", "12", False), ("livecodebench", "YES", "yes", False), ("livecodebench", "", "1", False),
+        ("livecodebench", "nan", "nan", True), ("livecodebench", "sNaN 1", "sNaN 2", False),
+        ("livecodebench", "1e999999999999999999999", "1", False), ("livecodebench", "1e999999", "2", False),
+        ("livecodebench", "\u0661", "1", True), ("livecodebench", "9" * 9000 + ".0", "9" * 9000, True),
     ],
 )  # fmt: skip
 def test_other_modes(mode, got, expected, same):
