@@ -5,6 +5,7 @@ Everything here but `bind` runs at the mercy of that code; nothing that it repor
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import json
@@ -25,6 +26,8 @@ from .values import DICTS
 FILE_BYTES = 32 << 20  # of a file, and of all files that a build leaves
 MAX_DIGITS = 50_000  # of an integer in a report, as the host reads it
 RESULT = 3  # the descriptor for reports
+BALLAST = bytearray(4 << 20)  # address space that is given back when a program has used up its own, so that it can be told
+KINDS: dict[type[BaseException], bytes] = {MemoryError: b"MemoryError", RecursionError: b"RecursionError"}
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -107,9 +110,9 @@ def run(work: Callable[[dict[str, Any]], None], job: dict[str, Any]) -> int:
     except NotPlain as error:
         report(b"I", str(error).encode("utf-8", "replace"))
     except MemoryError as error:
-        report(b"M", describe(error).encode("utf-8", "replace"))
+        report(b"M", describe(error))
     except BaseException as error:
-        report(b"E", describe(error).encode("utf-8", "replace"))
+        report(b"E", describe(error))
     with contextlib.suppress(BaseException):
         sys.stderr.flush()
     return int(alone)
@@ -127,11 +130,25 @@ def write(data: bytes) -> None:
         left = left[os.write(RESULT, left) :]
 
 
-def describe(error: BaseException) -> str:
-    """Return the end of an exception's traceback: the last frames inside the program and the message."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "program.py"][-3:]
-    where = "".join(f"  line {f.lineno}, in {f.name}: {f.line}\n" for f in frames)
-    return where + "".join(traceback.format_exception_only(error)).strip()[-600:]
+def describe(error: BaseException) -> bytes:
+    """Return the end of an exception's traceback: the last frames inside the program and the message.
+
+    The traceback may have millions of frames, and memory may be used up: then there is only the exception's kind.
+    """
+    with contextlib.suppress(BaseException):
+        BALLAST.clear()
+        frames: collections.deque[tuple[int, str]] = collections.deque(maxlen=3)
+        trace = error.__traceback__
+        while trace:
+            if trace.tb_frame.f_code.co_filename == "program.py":
+                frames.append((trace.tb_lineno, trace.tb_frame.f_code.co_name))
+            trace = trace.tb_next
+        where = "".join(
+            f"  line {line}, in {name}: {linecache.getline('program.py', line).strip()}\n" for line, name in frames
+        )
+        message = where + "".join(traceback.format_exception_only(error)).strip()[-600:]
+        return message.encode("utf-8", "replace")
+    return KINDS.get(type(error), b"an exception that can't be described")
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -190,7 +190,7 @@ async def test_bin_packing_has_an_objective_per_family_and_tells_heuristics_apar
     async with grader(problem, "docker", 2, "test", print) as (opened, isolation):
         assert isolation.separated
         first, best, worst = [await opened.score(source) for source in (problem.initial, best_fit, worst_fit)]
-        assert set(first.values) == {"uniform", "small", "halves", "thirds", "weibull"}
+        assert set(first.values) == {"combined_score", "uniform", "small", "halves", "thirds", "weibull"}
         assert best.values["uniform"] > first.values["uniform"] > worst.values["uniform"]
         liar = await opened.score("def score(item, rest):\n    return float('nan')\n")
         assert not liar.ran

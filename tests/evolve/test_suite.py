@@ -73,7 +73,7 @@ def test_the_baseline_gets_the_same_budget_and_stands_in_the_same_report(tmp_pat
     assert found["baseline"]["fitness"] == found["program"]["fitness"]
     assert rows(run / "baseline", "select distinct parent_id from prompt") == [(1,)]
     shown = evolve("show", run)
-    assert "Best of 8 from the initial program alone" in " ".join(shown.stdout.split())
+    assert "Best of 8 from the initial program alone" in " ".join(shown.stderr.split())
 
 
 def test_a_replay_takes_seed_and_options_and_needs_no_server(tmp_path):
