@@ -28,6 +28,8 @@ from evolve.metrics_prompt import MetricsPrompter
 from evolve.models import DEFAULT_MODEL
 from evolve.mutator import CHARACTERS_A_TOKEN, MAX_TOKENS, OpenAIMutator
 from evolve.options import Options, Progress, Reason, Result
+from evolve.outdated import CHANGED
+from evolve.parts import differences, listed
 from evolve.problem import Problem
 from evolve.prompt import Prompter, TestPrompter
 from evolve.refresher import TRAINING, Context, Refresher
@@ -188,7 +190,14 @@ async def start(folder: Path, problem: Problem, options: RunOptions, seed: int, 
         return await begin(folder, problem, options, seed, shared)
 
 
-async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None, say: Say, observe: Observe) -> Result:
+async def resume(
+    folder: Path,
+    budgets: Mapping[str, Any],
+    base_url: str | None,
+    say: Say,
+    observe: Observe,
+    accept_change: bool = False,
+) -> Result:
     """Go on with a run where it stopped.
 
     Args:
@@ -197,6 +206,7 @@ async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None,
         base_url: a running server to use from now on, instead of the run's own choice.
         say: told what takes long.
         observe: shown the progress.
+        accept_change: go on where the problem has changed: the best programs are scored anew, see `outdated.py`.
 
     Raises:
         BadInput: no run, or its problem has changed since.
@@ -204,7 +214,7 @@ async def resume(folder: Path, budgets: Mapping[str, Any], base_url: str | None,
     """
     options = changed(folder, budgets, base_url)
     async with session(folder, options.mutator, say, observe) as shared:
-        return await go_on(folder, shared)
+        return await go_on(folder, shared, accept_change)
 
 
 async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, session: Session) -> Result:
@@ -235,26 +245,50 @@ def changed(folder: Path, budgets: Mapping[str, Any], base_url: str | None = Non
         database.close()
 
 
-async def go_on(folder: Path, session: Session) -> Result:
+async def go_on(folder: Path, session: Session, accept_change: bool = False) -> Result:
     """Go on with a run. See `resume`."""
     database = Database.open(folder)
     with only_process(folder):
         row = database.run()
         problem = problems.load(Path(row.problem), **row.options.get("place", {}))
         if problem.digest != row.problem_digest:
-            raise BadInput(
-                f"{problem.path} has changed since the run began, so its scores could not be compared with the recorded "
-                "ones. Undo the change, or start a new run."
-            )
+            _take_change(folder, problem, database, session.say, accept_change)
         for line in database.quarantine():
             session.say(f"set aside, because it can't be read any more: {line}")
         database.events.record("resume")
         options = RunOptions.restored(row.options)
-        return await _search_with_baseline(folder, problem, options, database, session)
+        return await _search_with_baseline(folder, problem, options, database, session, accept_change)
+
+
+def _take_change(folder: Path, problem: Problem, database: Database, say: Say, accepted: bool) -> None:
+    """Go on with a problem that has changed, or say what has.
+
+    Raises:
+        BadInput: it is not accepted.
+    """
+    row = database.run()
+    if row.problem_parts is None:
+        changes = [f"the run was made by version {row.version}, which did not record of what its scores depend"]
+    else:
+        changes = differences(row.problem_parts, problem.parts)
+    told = listed(changes)
+    if not accepted:
+        raise BadInput(
+            f"{problem.path} is not as it was when the run began, so new scores could not be compared with the recorded "
+            f"ones: {told}. Undo that, start a new run, or go on with `evolve resume {folder} --accept-change`: the best "
+            "programs are scored anew, and the old scores set aside."
+        )
+    version = database.outdate(problem, changes)
+    say(f"the problem has changed ({told}); scoring version {version}: the best programs are scored anew")
 
 
 async def _search_with_baseline(
-    folder: Path, problem: Problem, options: RunOptions, database: Database, session: Session
+    folder: Path,
+    problem: Problem,
+    options: RunOptions,
+    database: Database,
+    session: Session,
+    accept_change: bool = False,
 ) -> Result:
     """Search; then spend as many candidates on the baseline, in a run of its own beside this one."""
     result = await _search(folder, problem, options, database, session)
@@ -266,7 +300,7 @@ async def _search_with_baseline(
     session.say(f"best of {result.candidates} from the initial program, for comparison: {place}")
     if (place / "run.sqlite").exists():
         changed(place, {"candidates": result.candidates})
-        await go_on(place, session)
+        await go_on(place, session, accept_change)
     else:
         await begin(place, problem, plain, run_seed(folder), session)
     return result
@@ -278,7 +312,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
         stack.callback(database.close)
         database.set_status("running")
         try:
-            decided = database.events.last("isolation")
+            decided = database.events.last("isolation", after=CHANGED)
             opened, isolation = await stack.enter_async_context(
                 grader(
                     problem,

@@ -91,6 +91,11 @@ class Store:
         self._engine = engine
         self._path = path
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """Read, without waiting for anybody."""
@@ -101,6 +106,12 @@ class Store:
     def write(self) -> Iterator[Connection]:
         """Write in one transaction, which an error undoes."""
         with errors(self._path), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def outside_transactions(self) -> Iterator[Connection]:
+        """Do what SQLite allows only outside of a transaction."""
+        with errors(self._path), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             yield connection
 
     def close(self) -> None:

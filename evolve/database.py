@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, func, insert, or_, select, update
 
 from evolve import schema as s
 from evolve.answers import Answer
@@ -26,6 +26,7 @@ from evolve.errors import BadInput
 from evolve.events import Events, record_event
 from evolve.files import make_folder
 from evolve.history import Committed, Totals, committed, history, oldest, seeds, totals
+from evolve.outdated import outdate, waiting
 from evolve.problem import Problem
 from evolve.quarantine import quarantine
 from evolve.score import Score
@@ -157,6 +158,7 @@ class Database:
                         problem=str(problem.path.resolve()),
                         problem_name=problem.name,
                         problem_digest=problem.digest,
+                        problem_parts=dict(problem.parts),
                         options=dict(options),
                         seed=seed,
                         rng_state=rng_state,
@@ -258,17 +260,25 @@ class Database:
         with self._store.read() as connection:
             return connection.execute(query).first() is not None
 
-    def restore_initial(self, source: str, language: str, score: Score) -> bool:
-        """Give the initial program its score again where its row was set aside; return False where there is no such row."""
-        if not self._seeds:
-            return False
+    def outdate(self, problem: Problem, changes: Sequence[str]) -> int:
+        """Set all scores aside, because the problem has changed; return its scoring version. See `outdated.py`."""
+        version = outdate(self._store, problem, changes)
+        self._objectives = [name for name, _ in problem.dimensions]
+        return version
+
+    def without_score(self) -> list[int]:
+        """Return the programs to be scored anew: after a change of the problem, or the initial one that was set aside."""
+        with self._store.read() as connection:
+            found = waiting(connection)
+        return found if found or self.has_initial() or not self._seeds else [1]
+
+    def rescore(self, program: int, source: str, language: str, score: Score) -> None:
+        """Give a program, and with it its twins, another score."""
         row = program_row(Answer(source), score, language)
+        same = or_(s.program.c.id == program, s.program.c.duplicate_of == program)
         with self._store.write() as connection:
-            connection.execute(
-                update(s.program).where(s.program.c.id == 1).values({name: row[name] for name in SCORE_COLUMNS})
-            )
-            self._vectors(connection, {1: row})
-        return True
+            connection.execute(update(s.program).where(same).values({name: row[name] for name in SCORE_COLUMNS}))
+            self._vectors(connection, dict.fromkeys(connection.scalars(select(s.program.c.id).where(same)), row))
 
     def record_seed(self, source: str, language: str, score: Score, parent: int | None = None) -> int:
         """Record a program that the run starts from, the initial one first, and return its id."""

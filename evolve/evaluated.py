@@ -7,8 +7,6 @@ docs/openevolve.md.
 from __future__ import annotations
 
 import ast
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +17,10 @@ from pydantic import Field, field_validator
 
 from evolve.directions import COMBINED, line, looks_like_a_cost, steering
 from evolve.errors import ProblemError
-from evolve.folder import read_text, tree
+from evolve.folder import needed, read_text, tree
 from evolve.foreign import ForeignConfig, read_config
 from evolve.metrics import numeric
+from evolve.parts import digest, hashed
 from evolve.strict import Debian, Strict, load_yaml
 from sandbox.base import Limits
 from sandbox.image.names import BadName, python_requirements
@@ -96,7 +95,7 @@ class EvaluatedProblem:
         suffix: of the file that the evaluator gets.
         initial: source of the initial program.
         evaluator: path of the evaluator, relative to its own folder.
-        files: of the evaluator's folder, by relative path.
+        files: of the evaluator's folder, by relative path: what each evaluation gets.
         config: the config, honoured and ignored keys.
         spec: the problem.yaml beside it.
         requirements: content of a requirements.txt.
@@ -166,19 +165,25 @@ class EvaluatedProblem:
     @property
     def digest(self) -> str:
         """See `Problem`."""
-        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
-        content = {
-            "files": files,
-            "evaluator": self.evaluator,
-            "suffix": self.suffix,
-            "spec": self.spec.model_dump(mode="json"),
-            "limits": [self.limits.cpu_seconds, self.limits.memory_mb, self.cores],
-            "thresholds": self.thresholds,
-            "features": self.features,
-            "requirements": self.requirements,
-            "rules": SCORING_VERSION,
+        return digest(self.parts)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """See `Problem`."""
+        parts = {name: hashed(data) for name, data in self.files.items()}
+        if self.requirements is not None:
+            parts["requirements.txt"] = hashed(self.requirements)
+        decide = ("objectives", "trust", "values")
+        parts |= {f"problem.yaml: {key}": hashed(self.spec.model_dump(mode="json")[key]) for key in decide}
+        return parts | {
+            "the evaluator's name": hashed(self.evaluator),
+            "the programs' suffix": hashed(self.suffix),
+            "Debian packages": hashed(self.packages),
+            "limits of time, memory and cores": hashed([self.limits.cpu_seconds, self.limits.memory_mb, self.cores]),
+            "thresholds of the stages": hashed(self.thresholds),
+            "feature dimensions": hashed(self.features),
+            "rules that make a fitness out of metrics": hashed(SCORING_VERSION),
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def scales(self, names: Sequence[str]) -> dict[int, tuple[float, float]]:
         """See `Problem`; of objectives as `values` gives them, so with another sign where less is better."""
@@ -292,7 +297,7 @@ def load_evaluated(path: Path, initial: str | None, evaluator: str | None, confi
         suffix=suffix,
         initial=source if source.endswith("\n") else source + "\n",
         evaluator=judge.name,
-        files=tree(judge.parent, MAX_FILES_MB),
+        files=needed(tree(judge.parent, MAX_FILES_MB), settings.name if settings.parent == judge.parent else None),
         config=found,
         spec=spec,
         requirements=_requirements(listed),

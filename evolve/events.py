@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from evolve import schema as s
 from evolve.connection import Store
@@ -37,9 +37,15 @@ class Events:
         """Return whether an event of this kind was recorded."""
         return bool(self._latest(kind, 1))
 
-    def last(self, kind: str) -> dict[str, Any] | None:
-        """Return the data of the last event of this kind, or None."""
-        return next(iter(self._latest(kind, 1)), None)
+    def last(self, kind: str, after: str | None = None) -> dict[str, Any] | None:
+        """Return the data of the last event of this kind, or None; with `after`, only one later than all of that kind."""
+        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id.desc()).limit(1)
+        if after is not None:
+            latest = select(func.coalesce(func.max(s.event.c.id), 0)).where(s.event.c.kind == after).scalar_subquery()
+            query = query.where(s.event.c.id > latest)
+        with self._store.read() as connection:
+            found: dict[str, Any] | None = connection.scalars(query).first()
+        return found
 
     def fruitless(self, kind: str, count: int) -> bool:
         """Return whether the last `count` events of this kind say that nothing was accepted."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from evolve.errors import ProblemError
 
@@ -14,6 +14,8 @@ MOST_TEXT_MB = 256
 
 MOST_FILES = 5000
 SKIPPED = {"__pycache__", "openevolve_output", "node_modules", "runs"}
+DOCUMENTS = {".md", ".rst", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".html", ".ipynb", ".log"}
+HERE = PurePosixPath(".")
 RUN_FILE = "run.sqlite"
 OF_A_RUN = {"adapters", "baseline", "run.log", "server.log", "suite.log"}
 """Beside `run.sqlite`, what a run keeps in its folder."""
@@ -69,6 +71,31 @@ def must_lie_in(folder: Path, path: Path) -> None:
     """
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ProblemError(f"{path} is a link to {path.resolve()}, outside of the problem folder. Copy the file into it.")
+
+
+def needed(files: Mapping[str, bytes], config: str | None) -> dict[str, bytes]:
+    """Return what an evaluator may need of the files beside it, by relative path.
+
+    The search's own config and documents right in the folder (`DOCUMENTS`) are left out, so that editing them changes no
+    problem, unless some Python file beside the evaluator mentions their name or their suffix.
+
+    Args:
+        files: all of them.
+        config: name of the config, where it is one of them.
+    """
+    told = b"\n".join(data for name, data in files.items() if name.endswith(".py"))
+
+    def is_mentioned(path: PurePosixPath) -> bool:
+        return path.name.encode() in told or (path.suffix != "" and path.suffix.encode() in told)
+
+    kept = {}
+    for name, data in files.items():
+        path = PurePosixPath(name)
+        is_config = name == config and b"yaml" not in told
+        is_document = path.parent == HERE and (path.suffix.lower() in DOCUMENTS or path.name == "LICENSE")
+        if is_mentioned(path) or not (is_config or is_document):
+            kept[name] = data
+    return kept
 
 
 def tree(folder: Path, most_mb: float) -> dict[str, bytes]:

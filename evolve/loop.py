@@ -32,6 +32,7 @@ from evolve.population import Population
 from evolve.problem import Problem
 from evolve.prompt import ROOM, Prompter, View
 from evolve.refresher import Refresher
+from evolve.score import Score
 from evolve.scoring import Scorer
 
 EDITS_JUDGED_AFTER = 16
@@ -104,21 +105,30 @@ class Search:
         Raises:
             BadInput: the initial program does not run.
         """
+        language = self._problem.language
+        for program in self._database.without_score():
+            source = self._database.source(program)
+            score = await self._scorer.score(source)
+            if program == 1:
+                self._check_initial(score)
+            self._database.rescore(program, source, language, score)
         if not self._database.has_initial():
             score = await self._scorer.score(self._problem.initial)
-            if not score.ran:
-                first = score.results[0]
-                raise BadInput(
-                    f"The initial program of {self._problem.name} doesn't run, so there is nothing to start from. "
-                    f"{first.verdict}: {first.detail or first.stderr}"
-                )
-            if not self._database.restore_initial(self._problem.initial, self._problem.language, score):
-                self._database.record_seed(self._problem.initial, self._problem.language, score)
+            self._check_initial(score)
+            self._database.record_seed(self._problem.initial, language, score)
         for brought in self._database.history():
             self._tell(brought)
         if self._options.stop_when == "solved" and self._solved is None:
             self._solved = self._database.solved()  # of a prompt that is not committed
         self._observe(self.progress)
+
+    def _check_initial(self, score: Score) -> None:
+        if not score.ran:
+            first = score.results[0]
+            raise BadInput(
+                f"The initial program of {self._problem.name} doesn't run, so there is nothing to start from. "
+                f"{first.verdict}: {first.detail or first.stderr}"
+            )
 
     async def run(self, mutator: Mutator, refresher: Refresher | None = None) -> None:
         """After `begin`, search until a budget is spent, the goal is reached or `interrupt` is called.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -49,8 +49,13 @@ class Problem(Protocol):
         ...
 
     @property
+    def parts(self) -> Mapping[str, str]:
+        """A hash of each thing that decides a score, by a name for people."""
+        ...
+
+    @property
     def digest(self) -> str:
-        """Hash of everything that decides a score."""
+        """One hash of everything that decides a score."""
         ...
 
 

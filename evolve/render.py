@@ -69,7 +69,9 @@ def _show_program(found: Mapping[str, Any], console: Console) -> None:
     state = program["status"]
     if program["solved"]:
         state = "confirmed by the hidden tests" if program["confirmed"] else "solved, not confirmed"
-    if "metrics" in program:
+    if state == "outdated":
+        passes = "its score is set aside, because the problem has changed since"
+    elif "metrics" in program:
         passes = f"score {_cell(program['fitness'])}" if program["fitness"] is not None else program["verdict"]
     else:
         passes = f"passes {program['passed']} of {program['visible_tests']} visible tests{hidden}"

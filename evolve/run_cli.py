@@ -237,6 +237,10 @@ def resume_run(
     tokens: Tokens = None,
     minutes: Minutes = None,
     base_url: BaseUrl = None,
+    accept_change: Annotated[
+        bool,
+        typer.Option("--accept-change", help="Go on where the problem has changed: the best programs are scored anew."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a run after any kind of stop; a new budget replaces the old one of its kind."""
@@ -245,7 +249,7 @@ def resume_run(
         if budget is not None or tokens is not None or minutes is not None or base_url is not None:
             raise BadInput(f"{run} is a suite, whose runs have their own budgets; resume one of its runs to change one.")
         with Display(err, run / "suite.log") as display:
-            asyncio.run(resume_suite(several, display.say, display.observe))
+            asyncio.run(resume_suite(several, display.say, display.observe, accept_change))
         _finish_suite(run, None, as_json)
         return
     budgets = {"candidates": budget, "tokens": tokens, "minutes": minutes}
@@ -254,7 +258,7 @@ def resume_run(
     stop_when = report.stop_when()
     report.close()
     with Display(err, run / "run.log") as display:
-        result = asyncio.run(resume(run, given, base_url, display.say, display.observe))
+        result = asyncio.run(resume(run, given, base_url, display.say, display.observe, accept_change))
     _finish(run, result, stop_when, as_json)
 
 

@@ -26,6 +26,9 @@ run = Table(
     Column("problem", Text, nullable=False, doc="path of the problem folder"),
     Column("problem_name", Text, nullable=False),
     Column("problem_digest", String(64), nullable=False, doc="hash of all that decides a score"),
+    Column(
+        "problem_parts", JSON(none_as_null=True), doc="hash of each of them by name; null in runs of versions before 0003"
+    ),
     Column("options", JSON, nullable=False, doc="options of the search"),
     Column("seed", Integer, nullable=False),
     Column(
@@ -132,7 +135,12 @@ program = Table(
     Column("parent_id", ForeignKey("program.id")),
     Column("source_hash", ForeignKey("source.hash"), doc="null when the answer is unusable"),
     Column("fingerprint", String(64), doc="equal for twins"),
-    Column("status", String(10), nullable=False, doc="scored, failed (could not run) or unusable (no program)"),
+    Column(
+        "status",
+        String(10),
+        nullable=False,
+        doc="scored, failed (could not run), unusable (no program) or outdated (the problem has changed since)",
+    ),
     Column("reason", Text, nullable=False, default="", doc="why unusable"),
     Column("duplicate_of", ForeignKey("program.id"), doc="the oldest twin; known when the prompt is committed"),
     Column("fitness", Float, doc="mean of the scores or an evaluator's; null unless scored"),
@@ -161,7 +169,7 @@ event = Table(
         nullable=False,
         doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, refresh (at which prompt), "
         "refreshed (what came of it), mutator-use (which version from now on), quarantine (a row that "
-        "was set aside), fault or end",
+        "was set aside), problem-changed (what, and which programs are scored anew), fault or end",
     ),
     Column("data", JSON, nullable=False),
 )

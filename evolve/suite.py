@@ -97,15 +97,17 @@ async def start_suite(entries: Sequence[Entry], budget: int, share: Share, say: 
     return results
 
 
-async def resume_suite(folders: Sequence[Path], say: Say, observe: Observe) -> dict[str, Result]:
-    """Go on with the runs of a suite that have not ended, each with its own budget."""
+async def resume_suite(
+    folders: Sequence[Path], say: Say, observe: Observe, accept_change: bool = False
+) -> dict[str, Result]:
+    """Go on with the runs of a suite that have not ended, each with its own budget. See `compose.resume`."""
     slots = asyncio.Semaphore(TOGETHER)
     results: dict[str, Result] = {}
     async with session(folders[0].parent, changed(folders[0], {}).mutator, say, observe) as shared:
 
         async def one(folder: Path) -> None:
             async with slots:
-                results[folder.name] = await go_on(folder, shared)
+                results[folder.name] = await go_on(folder, shared, accept_change)
 
         await _all([one(folder) for folder in folders])
     return results

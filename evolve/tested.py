@@ -6,7 +6,6 @@ The format is documented in docs/problems.md.
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evolve.errors import ProblemError
 from evolve.folder import read_text
+from evolve.parts import digest, hashed
 from evolve.strict import Debian, Strict, explain, load_yaml
 from sandbox.base import Limits, Toolchain
 from sandbox.compare import InvalidAnswer, strict_json
@@ -35,6 +35,8 @@ SUFFIXES = {
     "text": ".txt",
 }
 MAX_SOURCE = 100_000
+WORDS = ("name", "statement")
+"""Keys of problem.yaml that decide no score."""
 
 
 class ComparisonSpec(Strict):
@@ -240,17 +242,25 @@ class TestedProblem:
 
     @property
     def digest(self) -> str:
-        """Hash of everything that decides a score."""
+        """See `Problem`."""
+        return digest(self.parts)
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """See `Problem`."""
         spec = self.spec.model_dump(mode="json")
-        if not self.spec.preamble:
-            del spec["preamble"]  # so that runs from before it go on
-        content = {
-            "spec": spec,
-            "tests": [[test.id, test.input, test.expected] for test in (*self.visible, *self.hidden)],
-            "checker": self.checker,
-            "hidden": len(self.hidden),
+        plain = {name: field.get_default(call_default_factory=True) for name, field in TestedSpec.model_fields.items()}
+        parts = {
+            f"problem.yaml: {name}": hashed(value)
+            for name, value in spec.items()
+            if name in ("comparison", "limits") or (name not in WORDS and getattr(self.spec, name) != plain[name])
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        for tests, where in ((self.visible, ""), (self.hidden, " (hidden)")):
+            parts |= {f"test {test.id}{where}": hashed([test.input, test.expected]) for test in tests}
+        parts["the order of the tests"] = hashed([test.id for test in (*self.visible, *self.hidden)])
+        if self.checker is not None:
+            parts["checker.py"] = hashed(self.checker)
+        return parts
 
 
 def load_tested(path: Path) -> TestedProblem:

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from evolve import schema as s
 from evolve.connection import reading
 from evolve.files import writing
+from evolve.outdated import OUTDATED
 
 
 def traces(folder: Path) -> Iterator[dict[str, Any]]:
@@ -20,7 +21,8 @@ def traces(folder: Path) -> Iterator[dict[str, Any]]:
     Keys: `prompt` (messages), `reply`, `prompt_token_ids`, `token_ids`, `logprobs` (null at tokens that the client wrote),
     `sampled`, `mutator`, `generation`, `prompt_id`, `completion_id`, `position`, `retry_of`, `wanted` (m), `finish_reason`,
     `temperature`, `objectives` (k names), `scores` ((m_i, k), zeros for a program that could not run, null where an
-    evaluator gave no value), `statuses`, `verdicts`, `fitness`, `reasons` and `sources` (one entry per answer).
+    evaluator gave no value or the problem has changed since), `statuses`, `verdicts`, `fitness`, `reasons` and `sources` (one
+    entry per answer).
     """
     with reading(folder) as connection:
         names = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
@@ -54,7 +56,7 @@ def traces(folder: Path) -> Iterator[dict[str, Any]]:
                 "finish_reason": row.finish_reason,
                 "temperature": row.temperature,
                 "objectives": names,
-                "scores": [_vector(answer.scores, len(names)) for answer in answers],
+                "scores": [_vector(answer.scores, len(names), answer.status == OUTDATED) for answer in answers],
                 "statuses": [answer.status for answer in answers],
                 "verdicts": [answer.verdicts or [] for answer in answers],
                 "fitness": [answer.fitness for answer in answers],
@@ -63,8 +65,10 @@ def traces(folder: Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def _vector(scores: list[float | None] | None, k: int) -> list[float | None]:
-    """Return a full vector: zeros without a score, null for objectives that came later."""
+def _vector(scores: list[float | None] | None, k: int, outdated: bool) -> list[float | None]:
+    """Return a full vector: zeros without a score, null for objectives that came later, or all where it is outdated."""
+    if outdated:
+        return [None] * k
     return [0.0] * k if scores is None else [*scores, *([None] * (k - len(scores)))]
 
 

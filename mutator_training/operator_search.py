@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedModel
 
 from evolve.completion import Completion, Format, Message
+from evolve.parts import digest
 from evolve.prompt import View
 from evolve.score import Score
 from mutator_training import tiny
@@ -42,7 +43,8 @@ class OperatorProblem:
         self.initial = _text(INITIAL)
         self.entry: str | None = None
         self.dimensions = [(f"x={value}", "test") for value in range(VISIBLE)]
-        self.digest = "-".join(map(str, task.wanted))
+        self.parts = {"the wanted output": "-".join(map(str, task.wanted))}
+        self.digest = digest(self.parts)
 
     def scales(self, names: Sequence[str]) -> dict[int, tuple[float, float]]:
         """See `Problem.scales`."""

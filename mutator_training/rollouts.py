@@ -19,6 +19,7 @@ from evolve import problem as problems
 from evolve import schema as s
 from evolve.connection import reading
 from evolve.errors import BadInput
+from evolve.outdated import OUTDATED
 from mutator_training.simplex import Array
 
 
@@ -151,6 +152,8 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
                 leave_out("cut at the token limit")
             elif not row.token_ids:
                 leave_out("empty")
+            elif _is_outdated(connection, row.id):
+                leave_out("scored before the problem changed")
             else:
                 rollout = _rollout(row, _matrix(connection, row.id, scale)[:, : wanted.tests])
                 by_policy.setdefault((row.mutator, row.temperature, tuple(row.prompt_token_ids)), []).append(rollout)
@@ -167,6 +170,12 @@ def _rollout(row: Any, scores: Array) -> Rollout:
     sampled = np.ones(len(ids), dtype=bool) if row.sampled is None else np.array(row.sampled, dtype=bool)
     logprobs = np.array([0.0 if value is None else value for value in row.logprobs], dtype=np.float64)
     return Rollout(row.id, ids, logprobs, sampled, scores, row.finish_reason == "length")
+
+
+def _is_outdated(connection: Connection, completion: int) -> bool:
+    """Return whether an answer of a completion has no score that still holds."""
+    query = select(s.program.c.id).where(s.program.c.completion_id == completion, s.program.c.status == OUTDATED).limit(1)
+    return connection.execute(query).first() is not None
 
 
 def _matrix(connection: Connection, completion: int, scale: Scale) -> Array:

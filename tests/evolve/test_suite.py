@@ -76,6 +76,26 @@ def test_the_baseline_gets_the_same_budget_and_stands_in_the_same_report(tmp_pat
     assert "Best of 8 from the initial program alone" in " ".join(shown.stderr.split())
 
 
+def test_a_run_goes_on_with_a_changed_problem_when_asked_to(tmp_path):
+    run, problem = tmp_path / "run", write_problem(tmp_path / "p")
+    with serving(reply=HALF) as server:
+        shape = ["--budget", "4", "-P", "1", "-G", "2", "-m", "1", "--baseline", "best-of-n"]
+        assert evolve("run", problem, "--out", run, "--base-url", server.url, *shape).returncode == 0
+        write_problem(problem, spec={"statement": "Other words.", "limits": {"memory_mb": 300}})
+        refused = evolve("resume", run, "--budget", "8")
+        assert refused.returncode == 2
+        told = " ".join(refused.stderr.split())
+        assert "problem.yaml: limits has changed" in told
+        assert "statement" not in told
+        done = evolve("resume", run, "--budget", "8", "--accept-change", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"]["candidates"] == found["baseline"]["candidates"] == 8
+    for place in (run, run / "baseline"):
+        assert rows(place, "select count(*) from event where kind = 'problem-changed'") == [(1,)]
+        assert rows(place, "select count(*) from program where status = 'outdated'") == [(0,)]
+
+
 def test_a_replay_takes_seed_and_options_and_needs_no_server(tmp_path):
     problem = write_problem(tmp_path / "p")
     shape = ["--budget", "12", "-P", "2", "-G", "2", "-m", "1", "--seed", "7", "--selection", "best"]
