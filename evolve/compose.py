@@ -335,6 +335,8 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
             model = options.mutator.model or DEFAULT_MODEL
             search = Search(problem, options.search, database, scorer, prompter(problem), model, session.observe)
             await search.begin()
+            for fault in search.faults:
+                say(f"the initial program's evaluation: {fault}")
             if options.training is not None and isinstance(problem, EvaluatedProblem):
                 _check_directions(problem, database.initial_metrics() or {})
             if search.reason() is None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -40,6 +40,7 @@ MEMORY_MB = 1024
 SCORING_VERSION = 2
 """Of the rules that make objectives and fitness out of metrics. 2: see `directions.py`."""
 
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 SIGNS = {"max": 1.0, "min": -1.0, "none": 0.0}
 BUILT_IN = {"complexity", "diversity", "score"}
 """Feature dimensions that need no metric."""
@@ -82,6 +83,10 @@ class EvaluatedSpec(Strict):
     values: Literal["checked", "raw"] = "checked"
     """Of a separated candidate: NaN refused and small integers widened, or as they are."""
     limits: EvaluatedLimits = EvaluatedLimits()
+    env: dict[Annotated[str, Field(pattern=VARIABLE)], Annotated[str, Field(max_length=10_000)]] = Field(
+        default_factory=dict, max_length=100
+    )
+    """Variables of the environment, for the evaluator and the candidates. Candidates can read them: no place for keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,9 @@ class EvaluatedProblem:
         parts = {name: hashed(data) for name, data in self.files.items()}
         if self.requirements is not None:
             parts["requirements.txt"] = hashed(self.requirements)
-        decide = ("objectives", "trust", "values")
+        decide = ["objectives", "trust", "values"]
+        if self.spec.env:
+            decide.append("env")
         parts |= {f"problem.yaml: {key}": hashed(self.spec.model_dump(mode="json")[key]) for key in decide}
         return parts | {
             "the evaluator's name": hashed(self.evaluator),

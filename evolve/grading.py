@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from evolve.evaluated import EvaluatedProblem
+from evolve.faults import faults
 from evolve.metrics import InvalidMetrics, checked, numeric
 from evolve.score import Score
 from evolve.tested import Test, TestedProblem
@@ -143,12 +145,20 @@ class EvaluatorGrader:
         return ()
 
     def _graded(self, outcome: Outcome) -> Score:
+        notes: list[str] = []
         if outcome.verdict is not None:
-            return self._failed(outcome, outcome.verdict, outcome.detail)
-        try:
-            metrics, artifacts = _parsed(outcome.answer)
-        except (InvalidAnswer, InvalidMetrics) as error:
-            return self._failed(outcome, Verdict.INVALID, str(error))
+            score = self._failed(outcome, outcome.verdict, outcome.detail)
+        else:
+            try:
+                metrics, artifacts, notes = _parsed(outcome.answer)
+                score = self._scored(outcome, metrics, artifacts)
+            except (InvalidAnswer, InvalidMetrics) as error:
+                score = self._failed(outcome, Verdict.INVALID, str(error))
+        texts = [value for value in (*score.metrics.values(), *score.artifacts.values()) if isinstance(value, str)]
+        told = [*notes, outcome.printed, outcome.stderr, score.results[0].detail, *texts]
+        return replace(score, faults=faults(told, self._problem.limits.memory_mb))
+
+    def _scored(self, outcome: Outcome, metrics: dict[str, Any], artifacts: dict[str, str]) -> Score:
         fitness = self._problem.fitness(metrics)
         wrong = self._missing(metrics) or self._problem.out_of_bounds(metrics)
         if fitness is None or wrong is not None:
@@ -177,8 +187,8 @@ class EvaluatorGrader:
         return Score((result,), np.empty(0), False, self._sandbox.level, None, False, {}, metrics or {}, artifacts or {})
 
 
-def _parsed(answer: bytes) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return metrics and artifacts of bytes that, where the candidate shares the evaluator's process, it may have written.
+def _parsed(answer: bytes) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """Return metrics, artifacts and notes of bytes that the candidate may have written, where it shares the process.
 
     Raises:
         InvalidAnswer, InvalidMetrics: they are something else.
@@ -186,4 +196,6 @@ def _parsed(answer: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     found = strict_json(answer)
     if not isinstance(found, dict):
         raise InvalidAnswer("the evaluation gave no mapping of metrics")
-    return checked(found.get("metrics"), found.get("artifacts"))
+    notes = found.get("notes")
+    told = [one for one in notes if isinstance(one, str)] if isinstance(notes, list) else []
+    return *checked(found.get("metrics"), found.get("artifacts")), told

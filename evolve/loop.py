@@ -91,6 +91,7 @@ class Search:
         self._committed = 0
         self._elapsed_before = database.run().elapsed
         self._started = time.monotonic()
+        self.faults: tuple[str, ...] = ()
         tests = sum(kind == "test" for _, kind in problem.dimensions)
         self.progress = Progress(Totals(0, 0, 0, 0, 0, 0, self._elapsed_before), tests)
 
@@ -123,6 +124,7 @@ class Search:
         self._observe(self.progress)
 
     def _check_initial(self, score: Score) -> None:
+        self.faults = score.faults
         if not score.ran:
             first = score.results[0]
             raise BadInput(

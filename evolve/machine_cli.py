@@ -43,15 +43,35 @@ def check(
     config: ConfigName = None,
     network: Network = False,
     sandbox: SandboxOption = "docker",
+    accept: Annotated[
+        bool, typer.Option("--accept", help="An initial program that gets nothing beside a fault is meant to: exit 0.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Load a problem folder and score its initial program; say what of an OpenEvolve config is honoured and ignored."""
+    """Load a problem folder and score its initial program; say what of an OpenEvolve config is honoured and ignored.
+
+    Exit 2 where it doesn't run, or where an evaluator gives it nothing and seems to have swallowed a fault.
+    """
     loaded = problems.load(problem, initial, evaluator, config)
     with Display(err, None) as display:
         found = asyncio.run(_check(loaded, sandbox, network, display.say))
     render.show(found, as_json, lambda: render.show_check(found))
     if not found["runs"]:
         raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
+    if found["fitness"] is not None and found["fitness"] <= 0 and isinstance(loaded, EvaluatedProblem):
+        if not found["faults"]:
+            render.say(NOTHING.format(name=loaded.name, fitness=found["fitness"]), err)
+        elif not accept:
+            raise BadInput(
+                f"The initial program of {loaded.name} has the fitness {found['fitness']:g}, and the evaluator seems to "
+                f"have swallowed a fault: {'; '.join(found['faults'])}. Mend that, or say --accept where it is meant so."
+            )
+
+
+NOTHING = (
+    "The initial program of {name} has the fitness {fitness:g}, and nothing that the evaluator printed tells of a fault. If "
+    "it should have more, let the evaluator print what it catches, and look at it with this command."
+)
 
 
 async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -> dict[str, Any]:
@@ -88,6 +108,7 @@ async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -
         "objectives": sorted(score.values or ()),
         "metrics": dict(score.metrics),
         "roles": problem.roles(score.metrics),
+        "faults": list(score.faults),
         "artifacts": dict(score.artifacts),
         "honoured": {key: value for key, value in problem.config.given.items() if "key" not in key},
         "ignored": list(problem.config.ignored),

@@ -255,5 +255,11 @@ def _alike(one: Outcome, other: Outcome) -> bool:
 
 def _evaluator(problem: EvaluatedProblem, separated: bool) -> Evaluator:
     return Evaluator(
-        problem.files, problem.evaluator, problem.program, problem.thresholds, separated, problem.spec.values == "checked"
+        problem.files,
+        problem.evaluator,
+        problem.program,
+        problem.thresholds,
+        separated,
+        problem.spec.values == "checked",
+        problem.spec.env,
     )

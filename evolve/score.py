@@ -28,6 +28,7 @@ class Score:
         values: with an evaluator, the objectives by name, higher is better; the run's database gives them their order.
         metrics: what an evaluator returned.
         artifacts: texts that an evaluator gave for the next prompt.
+        faults: what an evaluator may have swallowed, for people; not recorded. See `faults.py`.
     """
 
     results: tuple[TestResult, ...]
@@ -39,6 +40,7 @@ class Score:
     values: Mapping[str, float] | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
 
 class Grader(Protocol):

@@ -21,8 +21,8 @@ def traces(folder: Path) -> Iterator[dict[str, Any]]:
     Keys: `prompt` (messages), `reply`, `prompt_token_ids`, `token_ids`, `logprobs` (null at tokens that the client wrote),
     `sampled`, `mutator`, `generation`, `prompt_id`, `completion_id`, `position`, `retry_of`, `wanted` (m), `finish_reason`,
     `temperature`, `objectives` (k names), `scores` ((m_i, k), zeros for a program that could not run, null where an
-    evaluator gave no value or the problem has changed since), `statuses`, `verdicts`, `fitness`, `reasons` and `sources` (one
-    entry per answer).
+    evaluator gave no value or the problem has changed since), `statuses`, `verdicts`, `fitness`, `reasons` and
+    `sources` (one entry per answer).
     """
     with reading(folder) as connection:
         names = list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))

@@ -105,7 +105,7 @@ class Outcome:
         cpu_seconds: CPU time of the test's process and of all that it started, by the container's control group where there
             is one.
         wall_seconds: elapsed time; never a score, because it depends on the load of the machine.
-        printed: the end of what a stdin program wrote to stdout before it failed, for people and prompts.
+        printed: the end of what a stdin program that failed, or an evaluator, wrote to stdout, for people and prompts.
     """
 
     verdict: Verdict | None

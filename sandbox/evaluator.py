@@ -15,7 +15,7 @@ import base64
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sandbox.base import Outcome, SandboxError
 from sandbox.pool import FAULTS_PER_PROGRAM, PooledSandbox, killed
@@ -38,6 +38,7 @@ class Evaluator:
         program: file name that a candidate gets.
         thresholds: for `evaluate_stage1` and its like; None to call `evaluate`.
         separated: see the module.
+        env: variables of the environment, of the candidate's too.
         checked: refuse NaN and widen small integers in what a separated candidate returns (`guest/values.py`).
     """
 
@@ -47,6 +48,7 @@ class Evaluator:
     thresholds: Sequence[float] | None = None
     separated: bool = True
     checked: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class EvaluatorSandbox:
@@ -81,7 +83,7 @@ class EvaluatorSandbox:
             deaths = faults = 0
             out_of_memory = False
             while True:
-                candidate = _Candidate(self._pool, source)
+                candidate = _Candidate(self._pool, source, self._evaluator.env)
                 guest = await self._pool.take()
                 try:
                     return await self._once(guest, candidate, source)
@@ -105,7 +107,14 @@ class EvaluatorSandbox:
         thresholds = None if evaluator.thresholds is None else list(evaluator.thresholds)
         text = None if evaluator.separated else source
         job = evaluator_job(
-            self._files, evaluator.path, evaluator.program, text, thresholds, evaluator.checked, self._pool.limits
+            self._files,
+            evaluator.path,
+            evaluator.program,
+            text,
+            thresholds,
+            evaluator.checked,
+            evaluator.env,
+            self._pool.limits,
         )
         await guest.load(job)
         return await guest.evaluate(candidate.answer, self._pool.limits)
@@ -114,9 +123,10 @@ class EvaluatorSandbox:
 class _Candidate:
     """The candidate of one evaluation: a sandbox per instance that is alive, used again by the next."""
 
-    def __init__(self, pool: PooledSandbox, source: str):
+    def __init__(self, pool: PooledSandbox, source: str, env: Mapping[str, str]):
         self._pool = pool
         self._source = source
+        self._env = env
         self._instances: dict[int, Guest | None] = {}
         self._idle: list[Guest] = []
         self._busy: set[int] = set()
@@ -176,7 +186,7 @@ class _Candidate:
         else:
             guest = await self._pool.take()
             self._instances[number] = guest
-            await guest.load(calls_job(self._source, self._pool.limits))
+            await guest.load(calls_job(self._source, self._env, self._pool.limits))
         return guest
 
     async def _close(self, number: int) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from sandbox.base import Limits, Outcome, Program, Verdict
@@ -69,9 +69,9 @@ def tests_job(program: Program, limits: Limits) -> dict[str, Any]:
     }
 
 
-def calls_job(source: str, limits: Limits) -> dict[str, Any]:
+def calls_job(source: str, env: Mapping[str, str], limits: Limits) -> dict[str, Any]:
     """Return the job of loading a Python program once and answering calls of its functions."""
-    return {"mode": "calls", "source": source, "entry": None, "toolchain": None, **_bounds(limits)}
+    return {"mode": "calls", "source": source, "entry": None, "toolchain": None, "env": dict(env), **_bounds(limits)}
 
 
 def evaluator_job(
@@ -81,6 +81,7 @@ def evaluator_job(
     source: str | None,
     thresholds: list[float] | None,
     checked: bool,
+    env: Mapping[str, str],
     limits: Limits,
 ) -> dict[str, Any]:
     """Return the job of calling an evaluator once.
@@ -92,9 +93,17 @@ def evaluator_job(
         source: the candidate, or None where it is separated.
         thresholds: of the stages; None for `evaluate` alone.
         checked: whether a separated candidate's values are checked before the evaluator gets them.
+        env: variables of the environment.
         limits: of the whole evaluation.
     """
-    task = {"files": files, "evaluator": evaluator, "program": program, "thresholds": thresholds, "checked": checked}
+    task = {
+        "files": files,
+        "evaluator": evaluator,
+        "program": program,
+        "thresholds": thresholds,
+        "checked": checked,
+        "env": dict(env),
+    }
     kind = {"mode": "evaluator", "source": source or "", "separated": source is None, "entry": None, "toolchain": None}
     return {**kind, **task, **_bounds(limits)}
 
@@ -135,6 +144,7 @@ class Guest:
         self._stream = stream
         self._buffer = bytearray()
         self._is_function = True
+        self._is_evaluator = False
         self._other_language = False
         self.generation = generation
         self.programs = 0
@@ -165,6 +175,7 @@ class Guest:
         """Remember how the frames of a job's tests are to be read."""
         self.programs += 1
         self._is_function = job["mode"] != "tests" or job["entry"] is not None
+        self._is_evaluator = job["mode"] == "evaluator"
         self._other_language = job["toolchain"] is not None
 
     async def load(self, job: dict[str, Any]) -> None:
@@ -318,7 +329,10 @@ class Guest:
             outcome = Outcome(None, body)
         else:
             try:
-                outcome = Ending.of(header, body).outcome(limits, self._is_function, self._other_language)
+                ending = Ending.of(header, body)
+                outcome = ending.outcome(limits, self._is_function, self._other_language)
+                if self._is_evaluator:
+                    outcome = replace(outcome, printed=ending.stdout.decode("utf-8", "replace"))
             except Malformed as error:
                 raise GuestDied(str(error)) from None
         return outcome, header.get("clean") is True

@@ -13,6 +13,7 @@ import struct
 import threading
 from typing import Any
 
+from .notes import note
 from .values import checked, decode, encode
 
 SOCKET = "/tmp/candidate.sock"
@@ -87,6 +88,7 @@ class Candidate:
             error = kind(str(text))
         except TypeError:  # such as UnicodeDecodeError, which wants more than a text
             error = RuntimeError(f"{name}: {text}")
+        note(f"the candidate raised {name}: {text}")
         raise error
 
     def _take(self) -> socket.socket:

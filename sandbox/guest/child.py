@@ -212,6 +212,7 @@ def answer_calls(job: dict[str, Any]) -> None:
     """Load the program once and answer an evaluator's calls to it (`calls.py`) until descriptor 0 ends."""
     from .values import Unsupported, decode, encode
 
+    os.environ.update(job["env"])
     requests = os.fdopen(0, "rb", closefd=False)
     module: types.ModuleType | None = None
     while size := requests.read(4):

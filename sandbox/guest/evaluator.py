@@ -14,15 +14,19 @@ import sys
 from typing import Any
 
 from .child import NotPlain, report
+from .notes import NOTES, watch
 
 ARTIFACT_CHARACTERS = 20_000
 
 
 def evaluate(job: dict[str, Any]) -> None:
-    """Import the evaluator, let it judge the program, and report metrics and artifacts."""
+    """Import the evaluator, let it judge the program, and report metrics, artifacts and notes."""
+    os.environ.update(job["env"])
+    watch([job["folder"], os.path.dirname(job["program"])])
     module = load(os.path.join(job["folder"], job["evaluator"]), job["home"])
     report(b"L")
-    report(b"A", json.dumps(stages(module, job["program"], job["thresholds"]), allow_nan=False).encode())
+    found = stages(module, job["program"], job["thresholds"])
+    report(b"A", json.dumps(found | {"notes": [unicode(one) for one in NOTES]}, allow_nan=False).encode())
 
 
 def load(path: str, home: str) -> Any:

@@ -25,7 +25,9 @@ from sandbox.image.network import build_network, proxies
 
 REPOSITORY = "vector-evolve-sandbox"
 PUBLIC_BASE = ("debian", "bookworm-slim")
-PYTHON_PACKAGES = ("python3", "python3-numpy")
+PYTHON_PACKAGES = ("python3", "python3-numpy", "python3-tqdm", "python3-yaml")
+"""Python, what programs use most, and what evaluators use that OpenEvolve itself brings."""
+
 Say = Callable[[str], None]
 
 
@@ -36,7 +38,8 @@ def image_tag(packages: Sequence[str] = ()) -> str:
         BadName: one of them is no name of a package.
     """
     packages = debian_packages(packages)
-    content = [*guest_files().items(), ("Dockerfile", _dockerfile()), ("packages", " ".join(packages).encode())]
+    named = " ".join((*PYTHON_PACKAGES, *packages)).encode()
+    content = [*guest_files().items(), ("Dockerfile", _dockerfile()), ("packages", named)]
     return f"{REPOSITORY}:{hashlib.sha256(repr(content).encode()).hexdigest()[:12]}"
 
 
@@ -110,7 +113,7 @@ def _build(client: docker.APIClient, base: str, packages: Sequence[str], tag: st
 
 def _base(client: docker.APIClient, say: Say) -> tuple[str, Sequence[str]]:
     """Return a base image and the packages of ours that it already holds."""
-    local = f"{REPOSITORY}-base:{_release()}"
+    local = f"{REPOSITORY}-base:{_release()}-{hashlib.sha256(repr(PYTHON_PACKAGES).encode()).hexdigest()[:8]}"
     if client.images(local):
         return local, PYTHON_PACKAGES
     name, tag = PUBLIC_BASE
