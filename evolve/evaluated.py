@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from evolve.clocks import clocks
 from evolve.directions import COMBINED, line, looks_like_a_cost, steering
 from evolve.errors import ProblemError
 from evolve.folder import needed, read_text, tree
@@ -161,6 +162,11 @@ class EvaluatedProblem:
     def packages(self) -> list[str]:
         """Debian packages of the image."""
         return sorted({*self.spec.packages, *COMPILERS.get(self.language, ())})
+
+    @property
+    def clocks(self) -> list[str]:
+        """Clocks that the Python files beside the evaluator read."""
+        return clocks(data.decode("utf-8", "replace") for name, data in self.files.items() if name.endswith(".py"))
 
     @property
     def program(self) -> str:

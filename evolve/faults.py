@@ -30,6 +30,7 @@ NO_COMMAND = re.compile(
 )
 MEMORY = re.compile(
     r"MemoryError|[Cc]annot allocate memory|[Oo]ut of memory|ended by signal 9\b|process ended: memory|std::bad_alloc"
+    r"|used more than \d+ MB"
 )
 NETWORK = re.compile(
     r"[Nn]ame or service not known|[Tt]emporary failure in name resolution|[Nn]etwork is unreachable|NameResolutionError"

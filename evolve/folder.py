@@ -110,12 +110,13 @@ def tree(folder: Path, most_mb: float) -> dict[str, bytes]:
         name = path.relative_to(folder).as_posix()
         if not name.isprintable():
             raise ProblemError(f"A file beside the evaluator has the name {name!r}, which is no plain text. Rename it.")
-        data = read_bytes(path, folder, most_mb)
-        size += len(data)
+        size += path.stat().st_size if path.is_file() else 0
+        data = read_bytes(path, folder, most_mb) if size <= most_mb * (1 << 20) else b""
         if size > most_mb * (1 << 20) or len(found) >= MOST_FILES:
             raise ProblemError(
                 f"The files beside the evaluator in {folder} are more than {most_mb:g} MB or {MOST_FILES} files, and every "
-                "evaluation gets them. Move what it doesn't read elsewhere."
+                "evaluation gets them. Move what it doesn't read elsewhere, keep data compressed (such as .npz or .gz), or "
+                "let the evaluator fetch it with --allow-network."
             )
         found[name] = data
     return found

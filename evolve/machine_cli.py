@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,7 +34,10 @@ from evolve.keys import keep
 from evolve.models import DEFAULT_MODEL, resolve
 from evolve.problem import Problem, TestedProblem
 from evolve.progress import Display
-from evolve.sandboxes import SandboxKind, Say, engine, grader, set_up
+from evolve.sandboxes import Pools, SandboxKind, Say, engine, grader, set_up
+
+if TYPE_CHECKING:
+    from evolve.server import VllmServer
 
 err = Console(stderr=True)
 
@@ -54,10 +60,21 @@ def check(
     """
     loaded = problems.load(problem, initial, evaluator, config)
     with Display(err, None) as display:
-        found = asyncio.run(_check(loaded, sandbox, network, display.say))
+        found = asyncio.run(_check(loaded, sandbox, display.say, network))
     render.show(found, as_json, lambda: render.show_check(found))
+    _judge(loaded, found, accept)
+
+
+def _judge(loaded: Problem, found: Mapping[str, Any], accept: bool) -> None:
+    """Refuse what `_check` found where a search would start from nothing.
+
+    Raises:
+        BadInput: the initial program doesn't run, or the evaluator seems to have swallowed a fault.
+    """
     if not found["runs"]:
-        raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.")
+        told = "; ".join(found.get("faults") or [found.get("detail") or ""]).strip()
+        why = f" {found['verdict']}: {told}" if told else ""
+        raise BadInput(f"The initial program of {loaded.name} doesn't run, so a search can't start from it.{why}")
     if found["fitness"] is not None and found["fitness"] <= 0 and isinstance(loaded, EvaluatedProblem):
         if not found["faults"]:
             render.say(NOTHING.format(name=loaded.name, fitness=found["fitness"]), err)
@@ -68,14 +85,19 @@ def check(
             )
 
 
+LOOK_SECONDS = 5.0
+"""Between two looks whether a warm server still answers."""
+
 NOTHING = (
     "The initial program of {name} has the fitness {fitness:g}, and nothing that the evaluator printed tells of a fault. If "
     "it should have more, let the evaluator print what it catches, and look at it with this command."
 )
 
 
-async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -> dict[str, Any]:
-    async with grader(problem, kind, 1, "check", say, network) as (opened, isolation):
+async def _check(
+    problem: Problem, kind: SandboxKind, say: Say, network: bool = False, pools: Pools | None = None
+) -> dict[str, Any]:
+    async with grader(problem, kind, 1, "check", say, network, pools=pools) as (opened, isolation):
         score = await opened.score(problem.initial)
         hidden = await opened.hidden(problem.initial)
     found = {
@@ -105,6 +127,7 @@ async def _check(problem: Problem, kind: SandboxKind, network: bool, say: Say) -
         "detail": result.detail,
         "self_scored": not isolation.separated,
         "why": isolation.reason,
+        "clocks": problem.clocks,
         "objectives": sorted(score.values or ()),
         "metrics": dict(score.metrics),
         "roles": problem.roles(score.metrics),
@@ -169,14 +192,43 @@ def serve(
             kept = keep(port, running.key)
             display.say(f"use it with --base-url {running.base_url}; end it with Ctrl-C")
             try:
-                while True:
-                    await asyncio.sleep(5)
-                    await running.recover()
+                await _recover_until_interrupted(running)
             finally:
                 kept.unlink(missing_ok=True)
 
     with Display(err, None) as display:
         asyncio.run(stay())
+    raise typer.Exit(130)
+
+
+async def _recover_until_interrupted(server: VllmServer) -> None:
+    """Restart a server that dies, until SIGINT or SIGTERM; then return.
+
+    The signal is remembered: a cancellation alone may get lost in a request that is under way.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    stopped, busy = asyncio.Event(), False
+
+    def stop() -> None:
+        stopped.set()
+        if busy:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    while not stopped.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await stopped.wait()
+        if not stopped.is_set():
+            busy = True
+            try:
+                await server.recover()
+            except asyncio.CancelledError:
+                if not stopped.is_set():
+                    raise
+            busy = False
 
 
 def use_version(

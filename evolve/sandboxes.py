@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 import docker
 
 from evolve.cache import cache_folder, roots_folder
+from evolve.clocks import NOTE
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.grading import EvaluatorGrader, TestGrader
@@ -216,6 +217,8 @@ async def grader(
             isolation = await decide(problem, pool)
             if not isolation.separated:
                 say(f"candidates share the evaluator's process, so they could forge their metrics: {isolation.reason}")
+        if isolation.separated and (named := problem.clocks):
+            say(NOTE.format(names=", ".join(named)))
         judge = EvaluatorSandbox(pool, _evaluator(problem, isolation.separated))
         yield EvaluatorGrader(problem, judge, best, required), isolation
 

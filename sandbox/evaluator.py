@@ -134,7 +134,7 @@ class _Candidate:
         self.machine_failed = False
 
     async def answer(self, number: int, request: bytes | None) -> bytes:
-        """Answer a call to an instance, or end it. See `Guest.evaluate`."""
+        """Answer a call to an instance, or end it: the seconds that it took (f64), then the answer. See `Guest.evaluate`."""
         if request is None:
             await self._close(number)
             return b""
@@ -158,7 +158,7 @@ class _Candidate:
             self._busy.discard(number)
         if outcome.verdict is None:
             self._bytes += len(outcome.answer)
-            return outcome.answer
+            return struct.pack(">d", outcome.wall_seconds) + outcome.answer
         self._instances[number] = None
         if usable:
             self._idle.append(guest)
@@ -222,4 +222,4 @@ class _TooMany(Exception):
 
 def _error(text: str) -> bytes:
     """Return the answer that raises RuntimeError in the evaluator (`guest/values.py`)."""
-    return json.dumps({"dict": [["error", ["RuntimeError", text]]]}).encode()
+    return struct.pack(">d", 0.0) + json.dumps({"dict": [["error", ["RuntimeError", text]]]}).encode()

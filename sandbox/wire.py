@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -326,7 +327,8 @@ class Guest:
         if "broken" in header:
             outcome = Outcome(Verdict.EXCEPTION, detail=str(header["broken"])[:DETAIL], loaded=False)
         elif header.get("reply") is True:
-            outcome = Outcome(None, body)
+            wall = header.get("wall")
+            outcome = Outcome(None, body, wall_seconds=wall if type(wall) is float and 0 <= wall < math.inf else 0.0)
         else:
             try:
                 ending = Ending.of(header, body)

@@ -13,6 +13,7 @@ import struct
 import threading
 from typing import Any
 
+from . import clock
 from .notes import note
 from .values import checked, decode, encode
 
@@ -65,15 +66,19 @@ class Candidate:
             ValueError: the candidate returned what `values.checked` refuses.
             TypeError: an argument or a value can't cross; the text says which kind.
         """
+        started, spent = clock.real(), 0.0
         data = encode(request)
         connection = self._take()
         try:
             connection.sendall(struct.pack(">I", len(data)) + data)
             size = struct.unpack(">I", self._read(connection, 4))[0]
-            reply = decode(self._read(connection, size))
+            (spent,) = struct.unpack(">d", self._read(connection, 8))
+            reply = decode(self._read(connection, size - 8))
         except BaseException:
             connection.close()
             raise
+        finally:
+            clock.charge(clock.real() - started, spent)
         with self._lock:
             self._idle.append(connection)
         if type(reply) is dict and "value" in reply:

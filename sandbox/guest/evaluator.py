@@ -13,6 +13,7 @@ import os
 import sys
 from typing import Any
 
+from . import clock
 from .child import NotPlain, report
 from .notes import NOTES, watch
 
@@ -22,6 +23,8 @@ ARTIFACT_CHARACTERS = 20_000
 def evaluate(job: dict[str, Any]) -> None:
     """Import the evaluator, let it judge the program, and report metrics, artifacts and notes."""
     os.environ.update(job["env"])
+    if job["separated"]:
+        clock.install()
     watch([job["folder"], os.path.dirname(job["program"])])
     module = load(os.path.join(job["folder"], job["evaluator"]), job["home"])
     report(b"L")

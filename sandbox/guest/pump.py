@@ -29,6 +29,7 @@ class Pump:
 
     def __init__(self, size: int, caps: tuple[int, int, int], answers_calls: bool = False) -> None:
         self.remaining = size
+        self.fed_at = 0.0
         self.input_read, writer = os.pipe()
         self.input_write: int | None = writer
         os.set_blocking(writer, False)
@@ -135,6 +136,7 @@ class Pump:
             if not moved:
                 os._exit(0)  # the host has hung up
             self.remaining -= moved
+            self.fed_at = time.monotonic()
         except BlockingIOError:
             pass
         except BrokenPipeError:

@@ -187,7 +187,8 @@ class Program:
         session.pump.remaining += size
         ended = session.pump.run(session.process, time.monotonic() + job["wall"], session.meter)
         if ended == "reply":
-            self.send({"id": identity, "reply": True, "clean": True}, session.pump.take_reply())
+            spent = time.monotonic() - session.pump.fed_at
+            self.send({"id": identity, "reply": True, "clean": True, "wall": spent}, session.pump.take_reply())
             return True
         facts = session.finish(ended)
         self.session = None

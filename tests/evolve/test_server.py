@@ -1,11 +1,14 @@
 """The managed server: what can be known without starting vLLM."""
 
+import asyncio
+import os
+import signal
 import socket
 import sys
 
 import pytest
 
-from evolve import server
+from evolve import machine_cli, server
 from evolve.errors import BadInput, MutatorError
 
 
@@ -43,3 +46,32 @@ def test_options_pass_through_and_override_ours(tmp_path):
     assert "--enforce-eager" not in text
     assert "--enable-lora --max-loras 4" in text
     assert "--host 127.0.0.1" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("loses", [False, True])
+async def test_a_signal_ends_a_warm_server_even_when_its_cancellation_is_lost(monkeypatch, number, loses):
+    class Server:
+        looks = 0
+
+        async def recover(self):
+            self.looks += 1
+            if not loses:
+                return
+            try:
+                os.kill(os.getpid(), number)
+                await asyncio.sleep(5)
+            except asyncio.CancelledError:
+                return  # as a library may
+
+    monkeypatch.setattr(machine_cli, "LOOK_SECONDS", 0.01)
+    server = Server()
+    loop = asyncio.get_running_loop()
+    if not loses:
+        loop.call_later(0.1, os.kill, os.getpid(), number)
+    try:
+        await asyncio.wait_for(machine_cli._recover_until_interrupted(server), 3)
+    finally:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)
+    assert server.looks

@@ -134,7 +134,12 @@ async def test_stages_go_on_while_thresholds_are_reached(pool):
     passed = await EvaluatorSandbox(pool, evaluator("minimum", thresholds=[0.5])).evaluate(GOOD["minimum"])
     stopped = await EvaluatorSandbox(pool, evaluator("minimum", thresholds=[2.0])).evaluate(GOOD["minimum"])
     assert set(json.loads(passed.answer)["metrics"]) == {"runs", "combined_score", "distance_score", "reliability"}
-    assert json.loads(stopped.answer) == {"metrics": {"runs": 1.0, "combined_score": 1.0}, "artifacts": {}, "stages": 1}
+    assert json.loads(stopped.answer) == {
+        "metrics": {"runs": 1.0, "combined_score": 1.0},
+        "artifacts": {},
+        "stages": 1,
+        "notes": [],
+    }
 
 
 BAD = {
@@ -288,7 +293,7 @@ class Guests:
 async def test_what_one_evaluation_may_cost_is_bounded(monkeypatch):
     monkeypatch.setattr("sandbox.evaluator.MOST_SPENT", 3)
     guests = Guests()
-    candidate = _Candidate(guests, "")
+    candidate = _Candidate(guests, "", {})
     answers = [await candidate.answer(number, b"{}") for number in range(6)]
     assert guests.taken == 3
     assert b"has cost 3 sandboxes" in answers[-1]
