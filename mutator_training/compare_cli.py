@@ -15,6 +15,9 @@ from evolve.arguments import Json, pairs
 from evolve.errors import BadInput, nearest
 from evolve.progress import Display
 
+MOST_ROWS = 20
+"""Of the table on the terminal; the page has all."""
+
 
 def compare(
     problems: Annotated[
@@ -146,8 +149,12 @@ def _folders(given: list[Path]) -> list[str]:
 
 def _report(found: dict[str, Any], page: Path, as_json: bool) -> None:
     def text() -> None:
-        for line in [f"Crossing: {one}" for one in found["crossings"]] + (found["claims"] or ["No difference is carried."]):
-            render.say(line)
-        render.say(f"{len(found['differences'])} differences looked at; the report: {page}")
+        from mutator_training.page import HEAD, note, row
+
+        shown = [one for one in found["differences"] if one["primary"] or one["claimed"]][:MOST_ROWS]
+        render.show_rows("What the figures carry", [dict(zip(HEAD, row(one), strict=True)) for one in shown])
+        for one in found["crossings"]:
+            render.say(f"Crossing: {one}")
+        render.say(f"{note(found)} The report: {page}")
 
     render.show(found, as_json, text)

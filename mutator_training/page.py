@@ -87,23 +87,44 @@ def _missing(found: Mapping[str, Any]) -> str:
 
 
 def _claims(found: Mapping[str, Any]) -> str:
-    considered = len(found["differences"])
-    note = (
-        f"{considered} paired differences were looked at, each with a 95 % interval over problems and seeds; where "
-        "arms are equal, one "
-        "in twenty leaves 0 out by chance. What is not listed is not carried by its interval."
-    )
-    rows = [
-        *(f"<b>Crossing:</b> {escape(text)}" for text in found["crossings"]),
-        *map(escape, _main_claims(found["claims"])),
+    """Return the primary endpoint, then what else is carried, as one table."""
+    differences = found["differences"]
+    shown = [one for one in differences if one["primary"] or one["claimed"]]
+    crossings = "".join(f"<li><b>Crossing:</b> {escape(text)}</li>" for text in found["crossings"])
+    table = _table(HEAD, map(row, shown)) if shown else "<p>Nothing was compared.</p>"
+    return f'{f"<ul>{crossings}</ul>" if crossings else ""}{table}<p class="note">{escape(note(found))}</p>'
+
+
+HEAD = ("arms", "measure", "tests", "difference", "simultaneous 95 %", "problems ahead / behind", "seeds", "carried")
+
+
+def row(one: Mapping[str, Any]) -> list[str]:
+    """Return a difference as a row under `HEAD`."""
+    return [
+        f"{one['first']} - {one['second']}",
+        one["measure"] + (" (primary)" if one["primary"] else ""),
+        one["side"],
+        f"{one['mean']:+.4f}",
+        f"{one['joint_low']:+.4f} to {one['joint_high']:+.4f}",
+        f"{one['better']} / {one['worse']} of {one['problems']}",
+        str(one["seeds"]),
+        "yes" if one["claimed"] else "no",
     ]
-    listed = "".join(f"<li>{row}</li>" for row in rows) or "<li>No difference is.</li>"
-    return f'<ul>{listed}</ul><p class="note">{escape(note)}</p>'
 
 
-def _main_claims(claims: Iterable[str]) -> list[str]:
-    """Return the claims about passing on visible tests and about search; the table has the others."""
-    return [text for text in claims if " search " in text or (" in pass@" in text and "visible" in text)]
+def note(found: Mapping[str, Any]) -> str:
+    """Return what the intervals of a comparison are."""
+    differences = found["differences"]
+    primary = [one for one in differences if one["primary"]]
+    if not differences:
+        return "Nothing was compared."
+    others = sum(one["claimed"] for one in differences) - sum(one["claimed"] for one in primary)
+    return (
+        f"The primary endpoint is {primary[0]['measure']} on {primary[0]['side']} tests: its intervals hold together over "
+        f"{len(primary)} pairs of arms. {others} of {len(differences) - len(primary)} other differences are carried; their "
+        "intervals hold together over all that were looked at. A difference is carried where the interval leaves 0 out, and "
+        "never with one seed."
+    )
 
 
 def _figure(image: Plot) -> str:
@@ -164,17 +185,7 @@ def _diversity(found: Mapping[str, Any]) -> str:
 
 def _differences(found: Mapping[str, Any]) -> str:
     rows = [
-        [
-            f"{one['first']} - {one['second']}",
-            one["measure"],
-            one["side"],
-            f"{one['mean']:+.4f}",
-            f"{one['low']:+.4f} to {one['high']:+.4f}",
-            f"{one['better']} / {one['worse']}",
-            f"{one['sign_p']:.2g}",
-            "yes" if one["claimed"] else "",
-        ]
+        [*row(one)[:5], f"{one['low']:+.4f} to {one['high']:+.4f}", f"{one['sign_p']:.2g}", row(one)[-1]]
         for one in found["differences"]
     ]
-    head = ("arms", "measure", "tests", "difference", "95 % interval", "problems ahead / behind", "sign test p", "carried")
-    return _table(head, rows)
+    return _table((*HEAD[:5], "95 % for itself", "sign test p", HEAD[-1]), rows)

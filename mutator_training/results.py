@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from mutator_training.evidence import Evidence
-from mutator_training.metrics import Difference, difference, interval
+from mutator_training.metrics import ROUND, Difference, difference, interval, simultaneous
 from mutator_training.samples import Measure, Samples, Side, Unit
 from mutator_training.simplex import Array
 
@@ -22,7 +22,7 @@ def results(evidence: Evidence) -> dict[str, Any]:
     """Return everything that `report.json` holds and the page shows."""
     sampled = bool(evidence.samples)
     ks = _ks(evidence)
-    differences = [*(_differences(evidence, ks) if sampled else []), *_search_differences(evidence)]
+    differences = _differences(evidence, ks)
     found: dict[str, Any] = {
         "about": dict(evidence.about),
         "arms": {arm: _arm(evidence, arm) for arm in evidence.arms},
@@ -107,7 +107,44 @@ def _rounded(band: Sequence[float]) -> list[float]:
 
 
 def _differences(evidence: Evidence, ks: Sequence[int]) -> list[dict[str, Any]]:
-    """Return paired differences of every two arms in pass@k and best@k per answer, where both cost the same."""
+    """Return the paired differences of every two arms, the primary endpoint's first.
+
+    They are in pass@k and best@k per answer, where arms cost the same, and in what searches reach. The primary endpoint,
+    chosen before any figure is seen, is pass@k at the greatest k on the hidden side, where there is one; its intervals hold
+    together over the pairs of arms, those of all differences over all of them.
+    """
+    rows = [*(_sample_differences(evidence, ks) if ks else []), *_search_differences(evidence)]
+    if not rows:
+        return []
+    primary = _primary(rows, ks)
+    family = simultaneous([pair for _, pair in rows])
+    own = simultaneous([pair for row, pair in rows if _is(row, primary)])
+    found: list[dict[str, Any]] = []
+    for (row, pair), joint in zip(rows, family, strict=True):
+        is_primary = _is(row, primary)
+        low, high = own.pop(0) if is_primary else joint
+        one = difference(*pair)
+        claimed = bool(one.seeds > 1 and (low > ROUND or high < -ROUND))
+        said = _said(replace(one, claimed=claimed))
+        bounds = {"joint_low": round(low, 5), "joint_high": round(high, 5)}
+        found.append({**row, "primary": is_primary, **said, **bounds})
+    return sorted(found, key=lambda one: not one["primary"])
+
+
+def _primary(rows: Sequence[tuple[dict[str, Any], Any]], ks: Sequence[int]) -> tuple[str, str]:
+    """Return measure and side of the primary endpoint."""
+    if not ks:
+        return "solved in search", "visible"
+    measure = f"pass@{ks[-1]}"
+    return measure, "hidden" if any(_is(row, (measure, "hidden")) for row, _ in rows) else "visible"
+
+
+def _is(row: Mapping[str, Any], endpoint: tuple[str, str]) -> bool:
+    return (row["measure"], row["side"]) == endpoint
+
+
+def _sample_differences(evidence: Evidence, ks: Sequence[int]) -> list[tuple[dict[str, Any], tuple[Array, Array]]]:
+    """Return what is compared in samples, and the two arms' values."""
     found = []
     measures: tuple[Measure, ...] = ("pass", "best")
     first_samples = next(iter(evidence.samples.values()))[0]
@@ -118,20 +155,21 @@ def _differences(evidence: Evidence, ks: Sequence[int]) -> list[dict[str, Any]]:
         }
         for first, second in itertools.combinations(evidence.arms, 2):
             for place, k in enumerate(ks):
-                one = difference(curves[first][..., place], curves[second][..., place])
-                found.append({"first": first, "second": second, "measure": f"{measure}@{k}", "side": side, **_said(one)})
+                row = {"first": first, "second": second, "measure": f"{measure}@{k}", "side": side}
+                found.append((row, (curves[first][..., place], curves[second][..., place])))
     return found
 
 
-def _search_differences(evidence: Evidence) -> list[dict[str, Any]]:
+def _search_differences(evidence: Evidence) -> list[tuple[dict[str, Any], tuple[Array, Array]]]:
+    """Return what is compared in searches, and the two arms' values."""
     if not all(evidence.searches.get(arm) for arm in evidence.arms):
         return []
     found = []
     for name in ("solved in search", "best score in search"):
         values = {arm: _ends(evidence.searches[arm], name) for arm in evidence.arms}
         for first, second in itertools.combinations(evidence.arms, 2):
-            one = difference(values[first], values[second])
-            found.append({"first": first, "second": second, "measure": name, "side": "visible", **_said(one)})
+            row = {"first": first, "second": second, "measure": name, "side": "visible"}
+            found.append((row, (values[first], values[second])))
     return found
 
 
@@ -152,19 +190,19 @@ def _said(one: Difference) -> dict[str, Any]:
 
 
 def claims(differences: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return, in words, the differences whose 95 % interval leaves 0 out; the same sentence whichever arm comes first."""
+    """Return, in words, the differences whose joint interval leaves 0 out; the same sentence whichever arm comes first."""
     found = []
     for one in differences:
         if not one["claimed"]:
             continue
         ahead, behind = (one["first"], one["second"]) if one["mean"] > 0 else (one["second"], one["first"])
-        low, high = sorted((abs(one["low"]), abs(one["high"])))
+        low, high = sorted((abs(one["joint_low"]), abs(one["joint_high"])))
         better, worse = (one["better"], one["worse"]) if one["mean"] > 0 else (one["worse"], one["better"])
         tests = "" if one["measure"].endswith("search") else f" on {one['side']} tests"
         found.append(
-            f"{ahead} is ahead of {behind} in {one['measure']}{tests} by {abs(one['mean']):.3f} (95 % interval {low:.3f} to "
-            f"{high:.3f}; {one['problems']} problems, {one['seeds']} seeds; ahead on {better} problems, behind on {worse}, "
-            f"sign test p = {one['sign_p']:.2g})"
+            f"{ahead} is ahead of {behind} in {one['measure']}{tests} by {abs(one['mean']):.3f} (simultaneous 95 % interval "
+            f"{low:.3f} to {high:.3f}; {one['problems']} problems, {one['seeds']} seeds; ahead on {better} problems, behind "
+            f"on {worse}, sign test p = {one['sign_p']:.2g})"
         )
     return found
 

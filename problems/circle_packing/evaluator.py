@@ -66,11 +66,14 @@ def wrong(circles):
         x, y, radius = circle
         if radius < 0:
             return f"circle {index} has the radius {radius}"
-        if min(x, y, 1 - x, 1 - y) < radius - TOLERANCE:
-            return f"circle {index} at ({x:.6f}, {y:.6f}) with radius {radius:.6f} leaves the square"
+        beyond = radius - min(x, y, 1 - x, 1 - y)
+        if beyond > TOLERANCE:
+            where = f"circle {index} at ({x:.6f}, {y:.6f}) with radius {radius:.6f}"
+            return f"{where} leaves the square by {beyond:.3g} ({TOLERANCE:g} is tolerated)"
     for index, (x, y, radius) in enumerate(circles):
         for other in range(index):
             far = math.hypot(x - circles[other][0], y - circles[other][1])
-            if far < radius + circles[other][2] - TOLERANCE:
-                return f"circles {other} and {index} overlap by {radius + circles[other][2] - far:.6f}"
+            overlap = radius + circles[other][2] - far
+            if overlap > TOLERANCE:
+                return f"circles {other} and {index} overlap by {overlap:.3g} ({TOLERANCE:g} is tolerated)"
     return ""

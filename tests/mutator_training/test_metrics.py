@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mutator_training.metrics import best_at_k, difference, diversity, interval, pass_at_k
+from mutator_training.metrics import best_at_k, difference, diversity, interval, pass_at_k, simultaneous
 
 
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
@@ -77,6 +77,41 @@ def test_identical_arms_give_at_most_seven_percent_false_claims(seeds, problems)
     rng = np.random.default_rng(7)
     claims = [difference(*comparison(rng, seeds, problems), draws=500).claimed for _ in range(200)]
     assert np.mean(claims) <= 0.07
+
+
+def measures(rng, count, gap=0.0):
+    """Two arms in many measures of the same answers, most of what differs in common, as pass@1, pass@2, ... have it."""
+    first, second = comparison(rng, gap=gap)
+    noise = [rng.normal(0, 0.03, (2, *first.shape)) for _ in range(count)]
+    return [(first + one, second + other) for one, other in noise]
+
+
+def carried(bounds):
+    return [low > 0 or high < 0 for low, high in bounds]
+
+
+def test_of_many_measures_of_identical_arms_hardly_any_is_carried():
+    rng = np.random.default_rng(11)
+    alone, together = [], []
+    for _ in range(200):
+        pairs = measures(rng, 24)
+        alone.append(any(difference(*pair, draws=300).claimed for pair in pairs))
+        together.append(any(carried(simultaneous(pairs, draws=300))))
+    assert np.mean(together) <= 0.07
+    assert np.mean(alone) > 2 * np.mean(together)
+
+
+def test_intervals_that_hold_together_are_no_shorter_and_still_carry_what_is_there():
+    rng = np.random.default_rng(12)
+    pairs = measures(rng, 24, gap=0.3)
+    together = simultaneous(pairs, draws=500)
+    for pair, (low, high) in zip(pairs, together, strict=True):
+        own = difference(*pair, draws=500)
+        assert low <= own.low <= own.high <= high
+    assert np.mean(carried(together)) > 0.9
+    mirrored = simultaneous([(second, first) for first, second in pairs], draws=500)
+    assert np.allclose([(-high, -low) for low, high in mirrored], together)
+    assert simultaneous([(np.ones((3, 5)), np.ones((3, 5)))]) == [(0, 0)]
 
 
 def test_a_real_difference_is_claimed():

@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from mutator_training.evidence import Evidence
+from mutator_training.page import page, row
 from mutator_training.plots import plots
 from mutator_training.results import results
 from mutator_training.samples import Samples
@@ -78,6 +79,23 @@ def test_swapping_the_labels_flips_every_claim():
     assert first["claims"]
     assert [renamed(claim) for claim in first["claims"]] == second["claims"]
     assert all(one["mean"] == -two["mean"] for one, two in zip(first["differences"], second["differences"], strict=True))
+
+
+def test_the_primary_endpoint_stands_first_whatever_comes_out():
+    found = results(evidence({"a": SHARP, "b": SHARP, "c": BROAD}))
+    primary = [one for one in found["differences"] if one["primary"]]
+    assert found["differences"][:3] == primary
+    assert {(one["measure"], one["side"]) for one in primary} == {(primary[0]["measure"], primary[0]["side"])}
+    greatest = max(int(one["measure"].split("@")[1]) for one in found["differences"] if one["measure"].startswith("pass@"))
+    assert primary[0]["measure"] == f"pass@{greatest}"
+    html = page(found, [])
+    table = html[html.index("What the figures carry") : html.index("<h2>Cost")]
+    assert table.count("(primary)") == 3
+    assert table.index("(primary)") < table.index(">yes<") or not any(one["claimed"] for one in found["differences"])
+    assert "hold together over 3 pairs of arms" in html
+    assert row(primary[0])[0] == "a - b"
+    for one in found["differences"]:
+        assert one["joint_low"] <= one["low"] <= one["high"] <= one["joint_high"]
 
 
 def test_equal_arms_carry_no_claim():
