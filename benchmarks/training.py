@@ -64,7 +64,7 @@ def measure(model_name: str, rounds: int) -> dict[str, Any]:
 
     from evolve.models import resolve
     from mutator_training.adapter import LORA
-    from mutator_training.trainer import Job, TrainerOptions, build, stored
+    from mutator_training.trainer import Job, TrainerOptions, build
 
     path = resolve(model_name, lambda _: None)
     tokenizer = AutoTokenizer.from_pretrained(path)
@@ -77,7 +77,7 @@ def measure(model_name: str, rounds: int) -> dict[str, Any]:
                 model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
                 options = TrainerOptions(groups_per_step=GROUPS, micro_batch=SIZE)
                 lora = LoraConfig(**LORA)
-                job = Job(model, tokenizer, stored(given), GROUPS, SIZE, Path(name), options, number, 1.0, lora)
+                job = Job(model, tokenizer, given, GROUPS, SIZE, Path(name), options, number, 1.0, lora)
                 trainer = build(job)
                 if kind == "trl":
                     trainer = GRPOTrainer(

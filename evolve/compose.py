@@ -445,8 +445,12 @@ def use(folder: Path, version: str) -> str:
         matching = [row for row in rows if row.name == version or (row.adapter and Path(row.adapter).name == version)]
         if not matching:
             raise BadInput(f"{folder} has no version {version!r}. Known: {', '.join(row.name for row in rows) or 'none'}.")
-        database.versions.serve(matching[0].name, "mutator-use", name=matching[0].name)
-        return str(matching[0].name)
+        own = [
+            row for row in matching if row.name == version or Path(row.adapter).parent.parent.name == folder.resolve().name
+        ]
+        chosen = (own or matching)[0].name
+        database.versions.serve(chosen, "mutator-use", name=chosen)
+        return str(chosen)
     finally:
         database.close()
 

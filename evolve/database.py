@@ -108,6 +108,8 @@ class Recent:
     answers: int
     seed: int
     completions: Sequence[tuple[int, Sequence[str]]]
+    format: str | None = None
+    """In which all completions came; `mixed` where they differ."""
 
 
 class Database:
@@ -239,7 +241,10 @@ class Database:
                     kept = sources.setdefault(position, [])
                     if source is not None:
                         kept.append(source)
-                found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items())))
+                formats = select(s.completion.c.format).where(s.completion.c.prompt_id == row.id).distinct()
+                named = list(connection.scalars(formats))
+                kind = "mixed" if len(named) > 1 else next(iter(named), None)
+                found.append(Recent(row.parent_id, row.messages, row.answers, row.seed, sorted(sources.items()), kind))
         return found
 
     def note_elapsed(self, seconds: float) -> None:

@@ -47,9 +47,18 @@ class Events:
             found: dict[str, Any] | None = connection.scalars(query).first()
         return found
 
+    def all(self, kind: str, after: str | None = None) -> list[dict[str, Any]]:
+        """Return the data of all events of this kind, in order; with `after`, those later than all of that kind."""
+        query = select(s.event.c.data).where(s.event.c.kind == kind).order_by(s.event.c.id)
+        if after is not None:
+            latest = select(func.coalesce(func.max(s.event.c.id), 0)).where(s.event.c.kind == after).scalar_subquery()
+            query = query.where(s.event.c.id > latest)
+        with self._store.read() as connection:
+            return list(connection.scalars(query))
+
     def fruitless(self, kind: str, count: int) -> bool:
-        """Return whether the last `count` events of this kind say that nothing was accepted."""
-        found = self._latest(kind, count)
+        """Return whether the last `count` events of this kind say that nothing was accepted; skipped ones don't count."""
+        found = [data for data in self.all(kind) if "skipped" not in data][-count:]
         return len(found) == count and not any(data["accepted"] for data in found)
 
     def _latest(self, kind: str, count: int) -> list[dict[str, Any]]:

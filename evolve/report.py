@@ -156,9 +156,10 @@ class Report:
             ).all()
             events = list(connection.scalars(select(s.event.c.data).where(s.event.c.kind == "refreshed")))
         trained = {data["version"]: data for data in events}
+        own = f"{self._path.parent.resolve().name}-v"  # an adapter of another run may be called v2 as well
         found = []
         for row in rows:
-            data = trained.get(Path(row.adapter).name if row.adapter else "", {})
+            data = trained.get(row.name.rpartition("-")[2], {}) if row.adapter and row.name.startswith(own) else {}
             gate = data.get("gate") or {}
             found.append(
                 {

@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evolve.errors import BadInput, EvolveError
 from evolve.files import make_folder
 from mutator_training import child
-from mutator_training.estimators import SEVERAL_ANSWERS
+from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
 from mutator_training.rollouts import Group, Selection, groups
 
 Say = Callable[[str], None]
@@ -45,6 +47,10 @@ SHOWN = {
 RESULT = "training.json"
 OPTIMIZER = "optimizer.pt"
 REWARD = "rollouts/set_reward"
+
+
+class NoSignal(BadInput):
+    """No group tells one completion from another, so that a step would follow nothing but the KL term."""
 
 
 class TrainingError(EvolveError):
@@ -70,6 +76,7 @@ class AdapterSpec:
         board: folder of TensorBoard files, where versions that come from one another make one line; None is the
             adapter's own.
         processes: of the training, one per GPU, started by `accelerate launch`.
+        needs_signal: refuse to train on groups that have none (`NoSignal`); else the adapter is made without a step.
         began: Unix time at which `train` started the process.
     """
 
@@ -86,6 +93,7 @@ class AdapterSpec:
     about: Mapping[str, Any] = field(default_factory=dict)
     board: str | None = None
     processes: int = 1
+    needs_signal: bool = True
     began: float = 0.0
 
 
@@ -112,6 +120,16 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     estimator = spec.trainer.get("estimator", "vpo")
     if estimator in SEVERAL_ANSWERS and all(group.answers == 1 for group in kept):
         say(f"{estimator} rewards sets of answers, and these completions hold one each: ask for several with --answers")
+    if spec.needs_signal and not has_signal(kept, spec):
+        raise NoSignal(
+            f"In none of {len(kept)} groups does {estimator} tell one completion from another: all are worth the same. More "
+            "completions of a prompt, a higher temperature or harder problems give it something to learn from."
+        )
+    if spec.trainer.get("trainer", {}).get("mask_truncated_completions"):
+        raise BadInput(
+            "mask_truncated_completions would leave out every completion of the scaffold, which ends where the client ends "
+            "it. --drop-cut leaves out those that ended at the token limit."
+        )
     place = out.parent / f".{out.name}.spec.json"
     place.write_text(json.dumps(asdict(spec) | {"began": time.time()}), encoding="utf-8")
     log = out.parent / f"{out.name}.log"
@@ -124,6 +142,13 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
         raise TrainingError(f"The training ended with code {code}. {child.ending(log)}")
     found: dict[str, Any] = json.loads((out / RESULT).read_text(encoding="utf-8"))
     return found
+
+
+def has_signal(kept: Sequence[Group], spec: AdapterSpec) -> bool:
+    """Return whether some group's completions get different advantages."""
+    estimator = ESTIMATORS[spec.trainer.get("estimator", "vpo")]
+    options = spec.trainer.get("estimator_options", {})
+    return any(np.ptp(estimator(group.matrices, **options)) > 0 for group in kept)
 
 
 def usable(spec: AdapterSpec) -> tuple[list[Group], dict[str, int]]:
@@ -156,7 +181,7 @@ def _work(spec: AdapterSpec) -> None:
     from torch.utils.tensorboard import SummaryWriter
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-    from mutator_training.trainer import Job, TrainerOptions, build, stored
+    from mutator_training.trainer import Job, TrainerOptions, build
 
     kept, left_out = usable(spec)
     options = TrainerOptions(**spec.trainer)
@@ -188,7 +213,7 @@ def _work(spec: AdapterSpec) -> None:
         Job(
             model,
             tokenizer,
-            stored(kept),
+            kept,
             len(kept),
             len(kept[0].rollouts),
             unborn / "work",
@@ -207,7 +232,10 @@ def _work(spec: AdapterSpec) -> None:
         for group in trainer.optimizer.param_groups:
             group["lr"] = group["initial_lr"] = options.learning_rate
     loaded = time.monotonic()
-    trainer.train()
+    if has_signal(kept, spec):
+        trainer.train()
+    else:
+        child.tell("no group has signal, so the weights stay as they are")
     trained = time.monotonic()
     if board is None:
         return
@@ -231,7 +259,7 @@ def _work(spec: AdapterSpec) -> None:
         "trained_tokens": round(tokens * options.epochs),
         "start_seconds": round(start_seconds, 2),
         "train_seconds": round(trained - loaded, 2),
-        "tokens_per_second": round(tokens * options.epochs / (trained - loaded), 1),
+        "tokens_per_second": round(tokens * options.epochs / max(1e-9, trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "steps": steps,
         "last_step": before + trainer.state.global_step,

@@ -12,7 +12,7 @@ token of the completion. Groups without signal give exact zeros.
 | `maxrl` | the same as grpo | (r - mean) / mean | MaxRL (maximum likelihood RL, 2026) |
 | `max_at_k` | the same as grpo | what it adds to the best of k - 1 others | PKPO, arXiv 2505.15201, leave-one-out |
 | `multi_rlvr` | sum of its answers' means | z-norm | arXiv 2605.22817, baseline |
-| `random_weighting` | w . r, one w ~ Dir(1) per group | z-norm | arXiv 2605.22817, baseline |
+| `random_weighting` | w . r, one w ~ Dir(1) per group and step | z-norm | arXiv 2605.22817, baseline |
 | `best_of_m` | best of its answers' means | z-norm | control: VPO's maximum without its weights |
 | `vpo` | E_w max_i w . r_i, see `simplex` | z-norm | arXiv 2605.22817, eq. 4 |
 
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mutator_training.simplex import Array, Concentration, set_rewards
+from mutator_training.simplex import POINTS, Array, Concentration, set_rewards
 
 EPSILON = 1e-6
 DEAD_BAND = 3.0
@@ -100,13 +100,18 @@ def maxrl(matrices: Matrices) -> Array:
 def max_at_k(matrices: Matrices, subset: int = 4) -> Array:
     """Return what each completion adds to the best of `subset` - 1 others, on average over all such subsets.
 
+    In a group of fewer completions than `subset`, the others are all that there are.
+
     Raises:
-        ValueError: `subset` is less than 2 or more than the group's size.
+        ValueError: `subset` is less than 2.
     """
     rewards = _scalar(matrices)
     size = len(rewards)
-    if not 2 <= subset <= size:
-        raise ValueError(f"subset must be between 2 and the group's {size} completions, not {subset}")
+    if subset < 2:
+        raise ValueError(f"subset must be at least 2, not {subset}")
+    subset = min(subset, size)
+    if subset < 2:
+        return np.zeros(size)
     others = subset - 1
     advantages = np.zeros(size)
     for index, reward in enumerate(rewards):
@@ -121,8 +126,8 @@ def multi_rlvr(matrices: Matrices) -> Array:
     return normalised(np.array([math.fsum(_means(matrix)) for matrix in checked(matrices)]))
 
 
-def random_weighting(matrices: Matrices, seed: int = 0) -> Array:
-    """Weigh the objectives at random, anew for each group; the draw depends on `seed` alone."""
+def random_weighting(matrices: Matrices, seed: int | Sequence[int] = 0) -> Array:
+    """Weigh the objectives at random; the draw depends on `seed` alone, which the trainer makes of seed, step and prompt."""
     arrays = checked(matrices)
     weights = np.random.default_rng(seed).dirichlet(np.ones(arrays[0].shape[1]))
     return normalised(np.array([float((array @ weights).mean()) if len(array) else 0.0 for array in arrays]))
@@ -133,7 +138,7 @@ def best_of_m(matrices: Matrices) -> Array:
     return normalised(np.array([max(_means(matrix), default=0.0) for matrix in checked(matrices)]))
 
 
-def vpo(matrices: Matrices, concentration: Concentration = "auto", points: int = 256) -> Array:
+def vpo(matrices: Matrices, concentration: Concentration = "auto", points: int = POINTS) -> Array:
     """Vector Policy Optimization: reward a set of answers for covering the reward space.
 
     Args:
@@ -156,6 +161,9 @@ ESTIMATORS: dict[str, Callable[..., Array]] = {
     "best_of_m": best_of_m,
     "vpo": vpo,
 }
+
+DRAWN = frozenset({"random_weighting"})
+"""Estimators that take a `seed`."""
 
 SEVERAL_ANSWERS = frozenset({"multi_rlvr", "best_of_m", "vpo"})
 """Estimators that want several answers in a completion, so that prompts and budgets follow."""
@@ -182,7 +190,7 @@ class Diagnosis:
     distinct: int
 
 
-def diagnose(matrices: Matrices, concentration: Concentration = "auto", points: int = 256) -> Diagnosis:
+def diagnose(matrices: Matrices, concentration: Concentration = "auto", points: int = POINTS) -> Diagnosis:
     """Describe a group; options are those of `vpo`."""
     arrays = checked(matrices)
     rewards, _ = set_rewards(arrays, concentration, points)

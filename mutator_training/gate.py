@@ -1,27 +1,34 @@
 """Decide whether a new version of the mutator may take over: it must not be significantly worse than the old one.
 
-The new version answers the most recent prompts; the old one has answered them already, in the search. Both are scored on the
-visible and the hidden tests, as set rewards (arXiv 2605.22817), and compared by a one-sided permutation test.
+The new version answers the most recent prompts; the old one has answered them already, in the search, or does so again
+where the format has changed since. Both are scored on the visible and the hidden tests, as set rewards (arXiv 2605.22817)
+under the training's concentration, and compared by a one-sided permutation test within prompts. Small falls that no single
+test sees add up: a version is also compared with the best one so far, by the sum of the differences since.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 from evolve.answers import Rules, parse
+from evolve.database import Recent
 from evolve.refresher import Context
 from evolve.score import Score
 from mutator_training.rollouts import Scale
-from mutator_training.simplex import Array, set_rewards
+from mutator_training.simplex import Array, Concentration, set_rewards
 
 LEVEL = 0.05
 """Of the test: how often an equal version is rejected."""
+
+ROUND = 1e-12
+SEEDS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,9 @@ class Verdict:
         completions: of each version.
         tokens: that the new version sampled for it.
         seconds: that it took.
+        change: weighted mean over prompts of the new version's mean minus the old one's.
+        variance: of `change`.
+        fall: from the best version so far, where that is why it is rejected.
     """
 
     accepted: bool
@@ -47,15 +57,19 @@ class Verdict:
     completions: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    change: float = 0.0
+    variance: float = 0.0
+    fall: float | None = None
 
     @property
     def text(self) -> str:
         """The verdict in words."""
         if self.new is None:
-            return "no gate"
+            return f"{self.completions} completions are too few to decide anything" if self.completions else "no gate"
+        told = "" if self.fall is None else f"; {-self.fall:.3f} below the best version so far, over all refreshes since"
         return (
             f"set reward {self.new:.3f} +- {self.new_std:.3f} after {self.old:.3f} +- {self.old_std:.3f} "
-            f"({self.completions} completions each, p = {self.p:.3f} for a fall)"
+            f"({self.completions} completions each, p = {self.p:.3f} for a fall){told}"
         )
 
 
@@ -65,39 +79,61 @@ class Gate:
     Args:
         context: the parts of the run.
         prompts: recent prompts that are answered.
+        concentration: of the set reward, as in training.
     """
 
-    def __init__(self, context: Context, prompts: int):
+    def __init__(self, context: Context, prompts: int, concentration: Concentration = "auto"):
         self._context = context
         self._prompts = prompts
+        self._concentration: Concentration = concentration
 
-    async def judge(self, new: str, prompt: int) -> Verdict:
+    async def judge(self, new: str, prompt: int, changes: Sequence[tuple[float, float]] = ()) -> Verdict:
         """Let the new version answer recent prompts, and compare; afterwards the new one is in use.
 
         Args:
             new: its served name.
             prompt: the most recent one.
+            changes: of the accepted versions so far, see `since_best`.
         """
         context = self._context
         started = time.monotonic()
-        rules = Rules(context.problem.language, context.problem.entry)
-        context.mutator.use(new)
+        old = context.mutator.name
         scale = context.database.read(Scale.of)
-        before: list[Array] = []
-        after: list[Array] = []
+        before: list[list[float]] = []
+        after: list[list[float]] = []
         tokens = 0
         for recent in context.database.recent_prompts(prompt, self._prompts):
-            recorded = [sources for _, sources in recent.completions]
-            parent = context.database.source(recent.parent)
-            sampled = await context.mutator.sample(
-                recent.messages, range(len(recorded)), recent.answers, (recent.seed + 1) % (1 << 31)
-            )
-            tokens += sum(completion.completion_tokens for completion in sampled)
-            answers = [parse(completion.text, recent.answers, rules, parent) for completion in sampled]
-            fresh = [[answer.source for answer in each if answer.source is not None] for each in answers]
-            before += await self._matrices(recorded, scale)
-            after += await self._matrices(fresh, scale)
-        return compare(before, after, tokens, time.monotonic() - started)
+            recorded: list[Sequence[str]] = [sources for _, sources in recent.completions]
+            if recent.format not in (None, context.mutator.format):
+                context.mutator.use(old)
+                again, spent = await self._answered(recent, (recent.seed + 2) % SEEDS)
+                recorded = list(again)
+                tokens += spent
+            context.mutator.use(new)
+            fresh, spent = await self._answered(recent, (recent.seed + 1) % SEEDS)
+            tokens += spent
+            matrices = await self._matrices([*recorded, *fresh], scale)
+            rewards = set_rewards(matrices, self._concentration)[0].tolist() if matrices else []
+            before.append(rewards[: len(recorded)])
+            after.append(rewards[len(recorded) :])
+        context.mutator.use(new)
+        verdict = compare(before, after)
+        verdict = replace(verdict, tokens=tokens, seconds=round(time.monotonic() - started, 2))
+        if verdict.accepted and verdict.new is not None and has_fallen([*changes, (verdict.change, verdict.variance)]):
+            fall, _ = since_best([*changes, (verdict.change, verdict.variance)])
+            verdict = replace(verdict, accepted=False, fall=round(fall, 4))
+        return verdict
+
+    async def _answered(self, recent: Recent, seed: int) -> tuple[list[list[str]], int]:
+        """Return the programs of completions that the version in use gives to a prompt, and their tokens."""
+        context = self._context
+        rules = Rules(context.problem.language, context.problem.entry)
+        parent = context.database.source(recent.parent)
+        positions = range(len(recent.completions))
+        sampled = await context.mutator.sample(recent.messages, positions, recent.answers, seed)
+        answers = [parse(completion.text, recent.answers, rules, parent) for completion in sampled]
+        programs = [[answer.source for answer in each if answer.source is not None] for each in answers]
+        return programs, sum(completion.completion_tokens for completion in sampled)
 
     async def _matrices(self, completions: Sequence[Sequence[str]], scale: Scale) -> list[Array]:
         return list(await asyncio.gather(*(self._matrix(sources, scale) for sources in completions)))
@@ -124,23 +160,23 @@ class Gate:
         return np.concatenate([scale.apply([values])[0], np.array(hidden)])
 
 
-def compare(before: Sequence[Array], after: Sequence[Array], tokens: int = 0, seconds: float = 0.0) -> Verdict:
-    """Compare the score matrices of two versions' completions."""
-    rewards, _ = set_rewards([*before, *after])
-    old, new = rewards[: len(before)], rewards[len(before) :]
-    if len(old) < 2 or len(new) < 2:
-        return Verdict(True, completions=len(new), tokens=tokens, seconds=round(seconds, 2))
-    p = 1.0
-    if rewards.std() > 0:
-        test = stats.permutation_test(
-            (new, old),
-            lambda one, other, axis: one.mean(axis=axis) - other.mean(axis=axis),
-            alternative="less",
-            n_resamples=4000,
-            vectorized=True,
-            rng=np.random.default_rng(0),
-        )
-        p = float(test.pvalue)
+def compare(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> Verdict:
+    """Compare the set rewards of two versions' completions, prompt by prompt.
+
+    Args:
+        before, after: per prompt the rewards of the old and of the new version's completions.
+    """
+    pairs = [(np.array(old), np.array(new)) for old, new in zip(before, after, strict=True) if min(len(old), len(new)) > 1]
+    count = sum(len(new) for _, new in pairs)
+    least = float(np.prod([1 / math.comb(len(old) + len(new), len(new)) for old, new in pairs]))
+    if not pairs or least >= LEVEL:
+        return Verdict(True, completions=count)
+    p = permuted(pairs)
+    old, new = np.concatenate([old for old, _ in pairs]), np.concatenate([new for _, new in pairs])
+    weights = np.array([len(one) * len(other) / (len(one) + len(other)) for one, other in pairs])
+    weights /= weights.sum()
+    falls = np.array([new.mean() - old.mean() for old, new in pairs])
+    variances = np.array([old.var(ddof=1) / len(old) + new.var(ddof=1) / len(new) for old, new in pairs])
     return Verdict(
         p >= LEVEL,
         round(float(new.mean()), 4),
@@ -148,7 +184,42 @@ def compare(before: Sequence[Array], after: Sequence[Array], tokens: int = 0, se
         round(float(new.std(ddof=1)), 4),
         round(float(old.std(ddof=1)), 4),
         round(p, 4),
-        len(new),
-        tokens,
-        round(seconds, 2),
+        count,
+        change=round(float(weights @ falls), 5),
+        variance=round(float(weights**2 @ variances), 8),
     )
+
+
+def permuted(pairs: Sequence[tuple[Array, Array]], resamples: int = 4000) -> float:
+    """Return the chance of a fall like this one if the versions were equal, by exchanging completions within prompts.
+
+    The prompts' differences are weighted by their harmonic sizes; permutations within strata (Good 2005, section 3.4).
+    """
+    rng = np.random.default_rng(0)
+    seen, drawn = 0.0, np.zeros(resamples)
+    for old, new in pairs:
+        both = np.concatenate([old, new])
+        weight = len(old) * len(new) / len(both)
+        seen += weight * (new.mean() - old.mean())
+        mixed = rng.permuted(np.tile(both, (resamples, 1)), axis=1)
+        drawn += weight * (mixed[:, len(old) :].mean(axis=1) - mixed[:, : len(old)].mean(axis=1))
+    return float((1 + (drawn <= seen + ROUND).sum()) / (resamples + 1))
+
+
+def since_best(changes: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the fall of the last version from the best so far, at most 0, and its standard error.
+
+    Args:
+        changes: of each accepted version, the newest last: by how much it was better than the one before, and that
+            difference's variance. The evidence adds up over the refreshes since the best.
+    """
+    heights = np.concatenate([[0.0], np.cumsum([change for change, _ in changes])])
+    best = int(np.argmax(heights))
+    variance = sum(variance for _, variance in changes[best:])
+    return float(heights[-1] - heights[best]), math.sqrt(variance)
+
+
+def has_fallen(changes: Sequence[tuple[float, float]]) -> bool:
+    """Return whether the last version is significantly worse than the best so far (one-sided, normal)."""
+    fall, error = since_best(changes)
+    return fall < 0 and fall < -float(stats.norm.ppf(1 - LEVEL)) * error

@@ -35,7 +35,7 @@ from evolve.problem import Problem
 from evolve.report import Report
 from evolve.sandboxes import SandboxKind
 from evolve.serving import MutatorOptions
-from mutator_training.adapter import OPTIMIZER, RESULT, AdapterSpec, card, train
+from mutator_training.adapter import OPTIMIZER, RESULT, REWARD, AdapterSpec, card, train
 
 
 class Interrupted(EvolveError):
@@ -171,6 +171,7 @@ async def _step(
         keep_optimizer=True,
         board=str(folder / "tensorboard"),
         processes=options.processes,
+        needs_signal=False,
         about={"sampling_seconds": round(sampled - started, 2)},
     )
     stop = threading.Event()
@@ -181,9 +182,9 @@ async def _step(
         stop.set()
         server.go_on()
     (_adapter(folder, step - 1) / OPTIMIZER).unlink(missing_ok=True)
-    reward = result["steps"][-1]["rollouts/set_reward"]
+    reward = f"set reward {result['steps'][-1][REWARD]:.3f}" if result["steps"] else "no signal"
     session.say(
-        f"step {step} of {options.steps}: set reward {reward:.3f}, {result['completions']} completions, sampled and scored "
+        f"step {step} of {options.steps}: {reward}, {result['completions']} completions, sampled and scored "
         f"in {sampled - started:.0f} s, trained in {time.monotonic() - sampled:.0f} s"
     )
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.refresher import Context
-from mutator_training.adapter import OPTIMIZER, AdapterSpec, TrainingError, train
+from mutator_training.adapter import OPTIMIZER, AdapterSpec, NoSignal, TrainingError, train
 from mutator_training.estimators import ESTIMATORS
 from mutator_training.gate import Gate, Verdict
 
@@ -131,6 +131,10 @@ class MutatorRefresher:
             figures |= {name: result[name] for name in KEPT if name in result}
             database.versions.record(name, context.base_name, str(folder))
             await context.server.load_adapter(name, folder)
+        except NoSignal as error:
+            context.say(f"nothing is trained: {error}")
+            self._record(figures | {"skipped": str(error)[:1000]}, started)
+            return
         except (TrainingError, BadInput, EvolveError) as error:
             context.say(f"v{number} was not made: {str(error).splitlines()[0]}")
             figures["error"] = str(error)[:1000]
@@ -172,7 +176,7 @@ class MutatorRefresher:
         """Let the gate decide, and switch or stay."""
         context, database = self._context, self._context.database
         old = context.mutator.name
-        verdict = await self._gate.judge(name, prompt) if self._options.gate else Verdict(True)
+        verdict = await self._gate.judge(name, prompt, self._changes()) if self._options.gate else Verdict(True)
         figures |= {"accepted": verdict.accepted, "gate": asdict(verdict)}
         if not verdict.accepted:
             context.mutator.use(old)
@@ -187,11 +191,19 @@ class MutatorRefresher:
         await self._drop(old)
         context.say(f"{figures['version']} is served: {verdict.text}")
 
+    def _changes(self) -> list[tuple[float, float]]:
+        """Return how each version that leads to the one in use differed from the one before. See `gate.since_best`."""
+        rows = self._context.database.events.all("refreshed", after="mutator-use")
+        gates = [row["gate"] for row in rows if row["accepted"] and row.get("gate")]
+        return [(gate.get("change", 0.0), gate.get("variance", 0.0)) for gate in gates]
+
     async def _drop(self, name: str) -> None:
         """Serve a version of this run no longer, and forget the state of its optimizer."""
         row = next((row for row in self._context.database.versions.all() if row.name == name), None)
         if row is not None and row.adapter:
-            (self._adapters / Path(row.adapter).name / OPTIMIZER).unlink(missing_ok=True)
+            place = self._place(row.adapter)
+            if place.parent == self._adapters:  # not what somebody else trained
+                (place / OPTIMIZER).unlink(missing_ok=True)
             await self._context.server.unload_adapter(name)
 
     def _record(self, figures: dict[str, Any], started: float) -> None:

@@ -152,6 +152,8 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
                 leave_out("cut at the token limit")
             elif not row.token_ids:
                 leave_out("empty")
+            elif row.temperature <= 0:
+                leave_out("sampled greedily, which is no distribution to learn under (temperature 0)")
             elif _is_outdated(connection, row.id):
                 leave_out("scored before the problem changed")
             else:

@@ -58,7 +58,7 @@ def train(
     groups: Annotated[int | None, typer.Option(min=1, help="On runs: groups of one optimizer step; default 4.")] = None,
     micro_batch: Annotated[int, typer.Option(min=1, help="Completions of one forward and backward pass.")] = 2,
     adapter: Annotated[
-        Path | None, typer.Option(help="On runs: adapter to go on from; it must be the one that sampled.")
+        Path | None, typer.Option(help="On runs: adapter to go on from; it must be the one that sampled. Default that one.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Base model; default the one that the runs sampled from.")] = None,
     off_policy: Annotated[
@@ -175,8 +175,16 @@ def _from_runs(
     from mutator_training.adapter import train as work
     from mutator_training.lineage import behaviour
 
-    base, served = behaviour(runs)
+    base, served, sampler = behaviour(runs)
     name = model or base
+    on_policy = "mutator" not in given["selection"]
+    if adapter is None and sampler is not None and on_policy:
+        if not Path(sampler).is_dir():
+            raise BadInput(
+                f"These rollouts were sampled by {served}, an adapter in {sampler}, which is gone. Name it: --adapter."
+            )
+        display.say(f"going on from the adapter that sampled: {sampler}")
+        adapter = Path(sampler)
     spec = AdapterSpec(
         runs=[str(run) for run in runs],
         base=str(resolve(name, display.say)),

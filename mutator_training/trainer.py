@@ -9,6 +9,11 @@ What differs from plain TRL (1.16), each shown by a test:
    them but sets the ratio to 1.
 4. The KL divergence is to the base model also when an adapter is trained further, where TRL takes it to a copy of that.
 5. Tokens that the client wrote (frames of the scaffold) are masked out of the loss.
+6. Every recorded group trains once an epoch: TRL drops the last ones where they fill no step. Groups are dealt evenly to the
+   steps, and what a step lacks is filled with groups that have no token in the loss, whose share is taken out of the mean.
+
+As in TRL's defaults, the KL term is weighted by the ratio (`use_bias_correction_kl`), so that its gradient is that of the KL
+of the policy, not of the one that sampled.
 
 The draws of everything depend on (seed, step) alone, so a resumed training is identical. With several processes
 (`accelerate launch`) each has whole groups, so advantages need nothing from the others.
@@ -18,7 +23,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +33,18 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import import_utils
 
-from mutator_training.estimators import ESTIMATORS, diagnose
-from mutator_training.rollouts import Group
+from mutator_training.estimators import DRAWN, ESTIMATORS, diagnose
+from mutator_training.rollouts import Group, Rollout
 from mutator_training.simplex import Array
 
 import_utils.is_vllm_available = lambda min_version=None: False  # its vLLM modes are not used; importing vLLM takes seconds
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
+
+FILLER = -1
+"""In place of a prompt's id: a group that fills a step and trains nothing."""
+
+BY_TOKENS = ("bnpo", "cispo", "dapo", "vespo")
+"""Losses that are means over the tokens that count, where fillers have no part anyway."""
 
 Source = Callable[[int, Sequence[int], "RolloutTrainer"], Sequence[Group]]
 """From step and rows of the dataset (one per group) to groups of G rollouts each."""
@@ -93,6 +104,9 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"expected {len(rows)} groups of {size} rollouts, got {len(groups)} with {wrong or 'all'} of it"
             )
         self._groups = groups
+        real = sum(group.prompt != FILLER for group in groups)
+        there = self.accelerator.gather(torch.tensor([[real, len(groups)]], device=self.accelerator.device)).sum(dim=0)
+        self._weight = float(there[1] / there[0].clamp(min=1))
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         device = output["completion_ids"].device
         advantages = np.concatenate([self.advantages_of(group) for group in groups])
@@ -101,12 +115,22 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         self._log_groups(groups)
         return output
 
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """Return TRL's loss as the mean over the completions that are there."""
+        loss = super()._compute_loss(model, inputs)
+        return loss if self.loss_type in BY_TOKENS else loss * self._weight
+
     def advantages_of(self, group: Group) -> Array:
         """Return one advantage per rollout of a group."""
-        return self._estimator(group.matrices, **self._options.estimator_options)
+        options = dict(self._options.estimator_options)
+        if self._options.estimator in DRAWN:
+            options.setdefault("seed", (int(self.args.seed), self.state.global_step, group.prompt))
+        return self._estimator(group.matrices, **options)
 
     def _log_groups(self, groups: Sequence[Group]) -> None:
-        found = [diagnose(group.matrices) for group in groups]
+        found = [diagnose(group.matrices) for group in groups if group.prompt != FILLER]
+        if not found:  # a process of several that had nothing in this step
+            found = [diagnose(groups[0].matrices)]
         answers = sum(one.answers for one in found)
         figures = {
             "set_reward": float(np.mean([one.set_reward for one in found])),
@@ -147,8 +171,8 @@ class Job:
     Attributes:
         model: trained in place, in bfloat16 or float32; a model object, because a path would load float32.
         tokenizer: of the model.
-        source: gives the rollouts.
-        rows: how many groups the dataset has; the source is asked for them by number.
+        source: gives the rollouts; or recorded groups, each of which trains once an epoch.
+        rows: how many groups the dataset has; the source is asked for them by number. Of no matter with recorded groups.
         group_size: G.
         folder: for checkpoints, logs and the result.
         options: estimator, learning rate and the like.
@@ -160,7 +184,7 @@ class Job:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    source: Source
+    source: Source | Sequence[Group]
     rows: int
     group_size: int
     folder: Path
@@ -180,8 +204,13 @@ def build(job: Job) -> RolloutTrainer:
     """
     options = job.options
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    groups = min(options.groups_per_step, job.rows) // processes  # of a process, so that they stay whole
-    if groups == 0:
+    if callable(job.source):
+        source, rows, at_once = job.source, job.rows, min(options.groups_per_step, job.rows)
+    else:
+        dealt = Stored(job.source, options.groups_per_step, processes, job.seed)
+        source, rows, at_once = dealt, dealt.steps * dealt.width, dealt.width
+    groups = at_once // processes  # of a process, so that they stay whole
+    if groups == 0 or options.groups_per_step < processes:
         raise ValueError(f"groups_per_step is {options.groups_per_step}, less than the {processes} processes")
     batch = groups * job.group_size
     micro = max(1, min(options.micro_batch, batch))
@@ -198,7 +227,9 @@ def build(job: Job) -> RolloutTrainer:
         "lr_scheduler_type": "constant",
         "beta": options.beta,
         "scale_rewards": "none",
-        "loss_type": "grpo",
+        "loss_type": "dr_grpo" if options.estimator == "dr_grpo" else "grpo",
+        "shuffle_dataset": callable(job.source),
+        "bf16": next(job.model.parameters()).dtype == torch.bfloat16,
         "temperature": job.temperature,
         "logging_steps": 1,
         "save_strategy": "no",
@@ -209,24 +240,55 @@ def build(job: Job) -> RolloutTrainer:
         "dataloader_pin_memory": torch.cuda.is_available(),
         "disable_tqdm": True,
     }
+    if isinstance(source, Stored):
+        values["max_completion_length"] = source.longest  # what Dr. GRPO divides by
     config = GRPOConfig(**{**values, **options.trainer})
     return RolloutTrainer(
-        job.source,
+        source,
         options,
         model=job.model,
         args=config,
         processing_class=job.tokenizer,
-        train_dataset=Dataset.from_list([{"prompt": str(row), "row": row} for row in range(job.rows)]),
+        train_dataset=Dataset.from_list([{"prompt": str(row), "row": row} for row in range(rows)]),
         peft_config=job.peft_config,
         callbacks=list(job.callbacks),
     )
 
 
-def stored(groups: Sequence[Group]) -> Source:
-    """Return a source of recorded groups, all of one size."""
+class Stored:
+    """A source of recorded groups, all of one size, each once an epoch.
 
-    def take(step: int, rows: Sequence[int], trainer: RolloutTrainer) -> Sequence[Group]:
-        del step, trainer
-        return [groups[row] for row in rows]
+    The rows of the dataset are places in steps of equal width; which group stands where depends on (seed, epoch) alone.
 
-    return take
+    Args:
+        groups: at least one.
+        per_step: of an optimizer step, at most.
+        processes: that share a step.
+        seed: of their order.
+    """
+
+    def __init__(self, groups: Sequence[Group], per_step: int, processes: int = 1, seed: int = 0):
+        self._groups = list(groups)
+        self._seed = seed
+        self.steps = -(-len(groups) // per_step)
+        width = -(-len(groups) // self.steps)
+        self.width = -(-width // processes) * processes
+        self.longest = max(len(rollout.token_ids) for group in groups for rollout in group.rollouts)
+        first = groups[0]
+        no_answer = first.rollouts[0].scores[:0]
+        nothing = Rollout(0, first.rollouts[0].token_ids[:1], np.zeros(1), np.zeros(1, dtype=bool), no_answer, False)
+        self._filler = replace(
+            first, prompt=FILLER, prompt_ids=first.prompt_ids[:1], rollouts=[nothing] * len(first.rollouts)
+        )
+
+    def __call__(self, step: int, rows: Sequence[int], trainer: RolloutTrainer) -> Sequence[Group]:
+        """Return the groups of some places."""
+        del step
+        epoch = int((trainer.state.epoch or 0.0) + 1e-6)
+        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._groups))
+        found = []
+        for row in rows:
+            at, slot = divmod(row, self.width)
+            place = at + slot * self.steps
+            found.append(self._groups[order[place]] if place < len(order) else self._filler)
+        return found

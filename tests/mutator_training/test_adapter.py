@@ -115,7 +115,7 @@ def test_a_training_that_fails_says_why_and_leaves_no_adapter(tiny, run, tmp_pat
 
 
 def test_rollouts_are_of_one_mutator_unless_asked_otherwise(run):
-    base, served = behaviour([run])
+    base, served, _ = behaviour([run])
     assert base.endswith("tiny")
     assert served.startswith("v1-")
     assert groups(run, Selection(mutator="another")).left_out == {"of another mutator": 8}

@@ -8,7 +8,7 @@ import torch
 
 from mutator_training.estimators import ESTIMATORS
 from mutator_training.rollouts import Group, Rollout
-from mutator_training.trainer import Job, RolloutTrainer, TrainerOptions, build, stored
+from mutator_training.trainer import Job, RolloutTrainer, TrainerOptions, build
 from tests.mutator_training import tiny
 
 pytestmark = [
@@ -69,7 +69,7 @@ def test_the_advantages_reach_the_loss_unchanged(tmp_path, estimator):
     """Also the uncentred ones of max_at_k. TRL shuffles a batch, so rows are found by their tokens."""
     model = tiny.model()
     groups = [tiny.group(model, 8, seed) for seed in range(3)]
-    trainer = build(job(tmp_path, model, stored(groups), 3, size=8, estimator=estimator, groups_per_step=3, micro_batch=8))
+    trainer = build(job(tmp_path, model, groups, 3, size=8, estimator=estimator, groups_per_step=3, micro_batch=8))
     expected = {}
     for group in groups:
         for rollout, advantage in zip(group.rollouts, trainer.advantages_of(group), strict=True):
@@ -90,9 +90,9 @@ def clipped(trainer):
 def test_fresh_rollouts_are_not_clipped_and_stale_ones_are(tmp_path):
     model = tiny.model()
     fresh = [tiny.group(model, 16, 1)]
-    assert clipped(build(job(tmp_path / "a", model, stored(fresh), 1))) == [0.0]
+    assert clipped(build(job(tmp_path / "a", model, fresh, 1))) == [0.0]
     build(job(tmp_path / "b", model, live, 20)).train()  # moves the policy away
-    assert clipped(build(job(tmp_path / "c", model, stored(fresh), 1)))[0] > 0.1
+    assert clipped(build(job(tmp_path / "c", model, fresh, 1)))[0] > 0.1
 
 
 def test_tokens_that_the_client_wrote_are_masked_out_of_the_loss(tmp_path):
@@ -101,7 +101,7 @@ def test_tokens_that_the_client_wrote_are_masked_out_of_the_loss(tmp_path):
     frame = np.array([False, True, True, False])
     rollouts = [Rollout(r.completion, r.token_ids, r.logprobs, frame, r.scores, False) for r in plain.rollouts]
     group = Group(1, 1, "tiny", plain.prompt_ids, rollouts, 4)
-    trainer = build(job(tmp_path, model, stored([group]), 1, size=4, micro_batch=4))
+    trainer = build(job(tmp_path, model, [group], 1, size=4, micro_batch=4))
     (batch,) = caught(trainer)
     assert (batch["completion_mask"] * batch["tool_mask"]).tolist() == [[0, 1, 1, 0]] * 4
 
@@ -111,7 +111,7 @@ def test_groups_without_signal_move_nothing(tmp_path):
     tied = tiny.group(model, 4, 3)
     rollouts = [Rollout(r.completion, r.token_ids, r.logprobs, r.sampled, np.eye(2), False) for r in tied.rollouts]
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    build(job(tmp_path, model, stored([Group(1, 1, "t", tied.prompt_ids, rollouts, 4)]), 1, size=4, micro_batch=4)).train()
+    build(job(tmp_path, model, [Group(1, 1, "t", tied.prompt_ids, rollouts, 4)], 1, size=4, micro_batch=4)).train()
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
 
 
@@ -136,7 +136,7 @@ def test_options_pass_through_to_trl_and_unknown_ones_fail_there(tmp_path):
 
 def test_groups_of_another_size_are_refused(tmp_path):
     model = tiny.model()
-    trainer = build(job(tmp_path, model, stored([tiny.group(model, 5, 1)]), 1, size=4, micro_batch=4))
+    trainer = build(job(tmp_path, model, [tiny.group(model, 5, 1)], 1, size=4, micro_batch=4))
     with pytest.raises(ValueError, match="expected 1 groups of 4 rollouts"):
         trainer.train()
 

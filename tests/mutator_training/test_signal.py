@@ -1,0 +1,177 @@
+"""What is trained is what the search found: one test for each fault of the signal that a review found."""
+
+import numpy as np
+import pytest
+
+from mutator_training.adapter import AdapterSpec, has_signal
+from mutator_training.estimators import ESTIMATORS, max_at_k, vpo
+from mutator_training.gate import compare, has_fallen
+from mutator_training.rollouts import Group, Rollout
+from mutator_training.simplex import set_rewards
+from mutator_training.trainer import FILLER, build
+from tests.mutator_training import tiny
+from tests.mutator_training.test_trainer import caught, job, quiet  # noqa: F401  (a fixture)
+
+RNG = np.random.default_rng(0)
+
+
+def falls(count, fall, prompts=((0.35, 0.1), (0.9, 0.1)), rounds=200, seed=1):
+    """The share of falls that the gate rejects: prompts of given mean and spread, `count` completions of each version."""
+    rng = np.random.default_rng(seed)
+    rejected = 0
+    for _ in range(rounds):
+        before = [rng.normal(mean, spread, count) for mean, spread in prompts]
+        after = [rng.normal(mean - fall, spread, count) for mean, spread in prompts]
+        rejected += not compare(before, after).accepted
+    return rejected / rounds
+
+
+@pytest.mark.parametrize(("fall", "least", "most"), [(0.0, 0.0, 0.08), (0.1, 0.45, 0.9), (0.2, 0.95, 1), (0.3, 1, 1)])
+def test_2_the_gate_has_power_although_prompts_differ(fall, least, most):
+    assert least <= falls(4, fall) <= most
+
+
+def test_2_below_the_least_number_of_completions_the_gate_says_that_it_decides_nothing():
+    few = compare([[0.9, 0.9]], [[0.1, 0.1]])
+    assert few.accepted
+    assert few.p is None
+    assert "too few to decide" in few.text
+    assert compare([[0.9, 0.91, 0.92]], [[0.1, 0.11, 0.12]]).p is None  # 20 orders: p = .05 at the least
+    assert not compare([[0.9, 0.91, 0.92, 0.93]], [[0.1, 0.11, 0.12, 0.13]]).accepted
+    assert not compare([[0.9, 0.91, 0.92]] * 2, [[0.1, 0.11, 0.12]] * 2).accepted
+    assert compare([], []).text == "no gate"
+
+
+def test_2_many_small_falls_add_up():
+    rng = np.random.default_rng(3)
+    level, changes, accepted = 0.7, [], 0
+    for _ in range(12):
+        verdict = compare([rng.normal(level, 0.1, 8)] * 2, [rng.normal(level - 0.05, 0.1, 8) for _ in range(2)])
+        if not verdict.accepted or has_fallen([*changes, (verdict.change, verdict.variance)]):
+            break
+        changes.append((verdict.change, verdict.variance))
+        accepted += 1
+        level -= 0.05
+    assert accepted <= 4
+
+
+def test_2_versions_that_stay_equal_are_rarely_rejected_for_the_sum():
+    rng = np.random.default_rng(4)
+    rejected = 0
+    for _ in range(100):
+        changes = []
+        for _ in range(6):
+            verdict = compare([rng.normal(0.5, 0.1, 8) for _ in range(2)], [rng.normal(0.5, 0.1, 8) for _ in range(2)])
+            changes.append((verdict.change, verdict.variance))
+        rejected += has_fallen(changes)
+    assert rejected <= 30  # of the sixth version against the best of six: 95 % each, and the best is chosen
+
+
+def test_3_random_weights_are_drawn_anew_for_every_step_and_prompt(tmp_path):
+    model = tiny.model()
+    groups = [tiny.group(model, 8, seed) for seed in range(2)]
+    groups = [Group(number, 1, "t", one.prompt_ids, one.rollouts, one.answers) for number, one in enumerate(groups)]
+    trainer = build(job(tmp_path, model, groups, 2, size=8, estimator="random_weighting", groups_per_step=1, micro_batch=8))
+    same = [Group(number, 1, "t", groups[0].prompt_ids, groups[0].rollouts, groups[0].answers) for number in range(6)]
+    found = {tuple(np.round(trainer.advantages_of(group), 9)) for group in same}
+    trainer.state.global_step = 1
+    found |= {tuple(np.round(trainer.advantages_of(group), 9)) for group in same}
+    assert len(found) == 12
+    assert tuple(np.round(trainer.advantages_of(same[0]), 9)) in found  # and the same draw is the same
+
+
+@pytest.mark.parametrize(("count", "per_step", "steps"), [(7, 4, 2), (6, 4, 2), (5, 4, 2), (4, 4, 1), (3, 4, 1), (9, 2, 5)])
+def test_4_every_group_trains(tmp_path, count, per_step, steps):
+    """Whole groups are found in the loss by their tokens; fillers are there without a token that counts."""
+    model = tiny.model()
+    groups = [tiny.group(model, 4, seed) for seed in range(count)]
+    groups = [Group(n + 1, 1, "t", one.prompt_ids, one.rollouts, one.answers) for n, one in enumerate(groups)]
+    trainer = build(job(tmp_path, model, groups, count, size=4, groups_per_step=per_step, micro_batch=4))
+    seen, weights = [], []
+    original = trainer._source
+
+    def spy(step, rows, trainer):
+        found = original(step, rows, trainer)
+        seen.extend(group.prompt for group in found)
+        return found
+
+    trainer._source = spy
+    batches = caught(trainer)
+    weights.append(trainer._weight)
+    assert sorted(one for one in seen if one != FILLER) == list(range(1, count + 1))
+    assert trainer.state.global_step == steps
+    counted = sum(int((batch["completion_mask"] * batch["tool_mask"]).any(dim=1).sum()) for batch in batches)
+    assert counted == 4 * count
+    assert weights[-1] >= 1.0
+
+
+def test_4_a_smaller_last_step_is_the_mean_over_what_is_there(tmp_path):
+    """One group alone, and one beside a filler, make the same step."""
+    after = []
+    for name, per_step in (("alone", 1), ("beside", 2)):
+        model = tiny.model()
+        before = np.concatenate([value.detach().numpy().ravel().copy() for value in model.parameters()])
+        groups = [tiny.group(model, 4, 5)]
+        given = groups if per_step == 1 else [*groups, Group(FILLER, 1, "t", groups[0].prompt_ids[:1], [
+            Rollout(0, one.token_ids[:1], np.zeros(1), np.zeros(1, dtype=bool), one.scores[:0], False)
+            for one in groups[0].rollouts], 1)]  # fmt: skip
+        plain = {"optim": "sgd", "max_grad_norm": 1e9}  # Adam would make the same step of half the gradient
+        options = {"groups_per_step": per_step, "micro_batch": 4, "trainer": plain, "learning_rate": 1.0}
+        build(job(tmp_path / name, model, given, 2, size=4, **options)).train()
+        after.append(np.concatenate([value.detach().numpy().ravel() for value in model.parameters()]))
+    assert np.abs(after[0] - before).max() > 1e-3
+    assert np.allclose(after[0], after[1], atol=1e-6)
+
+
+def cycle(order):
+    """Six answers, each passing two tests that lie beside each other on a ring of six."""
+    return np.array([[float(test in (answer, (answer + 1) % 6)) for test in range(6)] for answer in range(6)])[list(order)]
+
+
+def test_8_sets_that_differ_in_the_order_of_their_answers_alone_get_no_advantage():
+    group = [cycle(RNG.permutation(6)) for _ in range(13)]
+    rewards, error = set_rewards(group, 1.0)
+    assert error > 0 or np.ptp(rewards) == 0
+    assert not vpo(group).any()
+    better = [*group[:12], np.ones((1, 6))]
+    assert vpo(better)[12] > 1  # what is better is seen all the same
+
+
+def test_10_groups_without_a_difference_are_no_signal():
+    model = tiny.model()
+    group = tiny.group(model, 4, 1)
+    tied = Group(1, 1, "t", group.prompt_ids, [group.rollouts[0]] * 4, group.answers)
+    for estimator in ESTIMATORS:
+        spec = AdapterSpec([], "", "", "", trainer={"estimator": estimator})
+        assert not has_signal([tied], spec), estimator
+    assert has_signal([tied, group], AdapterSpec([], "", "", ""))
+
+
+def test_13_max_at_k_takes_small_groups():
+    rewards = [np.array([[value]]) for value in (0.0, 0.5, 1.0)]
+    assert np.allclose(max_at_k(rewards), max_at_k(rewards, subset=3))
+    assert max_at_k(rewards[:1]).tolist() == [0.0]
+
+
+def test_13_dr_grpo_takes_its_own_loss(tmp_path):
+    model = tiny.model()
+    group = tiny.group(model, 4, 1)
+    trainer = build(job(tmp_path, model, [group], 1, size=4, micro_batch=4, estimator="dr_grpo"))
+    assert trainer.loss_type == "dr_grpo"
+    assert trainer.max_completion_length == max(len(one.token_ids) for one in group.rollouts)
+    assert build(job(tmp_path, model, [group], 1, size=4, micro_batch=4)).loss_type == "grpo"
+
+
+def test_13_weights_in_float32_are_trained_in_float32(tmp_path):
+    model = tiny.model()
+    assert not build(job(tmp_path, model, [tiny.group(model, 4, 1)], 1, size=4)).args.bf16
+
+
+@pytest.mark.parametrize("estimator", ["vpo", "grpo"])
+def test_13_real_scores_of_many_objectives_are_told_apart(estimator):
+    rng = np.random.default_rng(9)
+    alive = 0
+    for _ in range(20):
+        group = [np.clip(rng.random((3, 20)) * 0.5 + 0.1 * rng.random(), 0, 1) for _ in range(6)]
+        alive += ESTIMATORS[estimator](group).any()
+    assert alive == 20
