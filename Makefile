@@ -12,7 +12,7 @@ quickstart: setup
 	@if [ -e $(RUN)/run.sqlite ]; then \
 		$(BIN)/evolve resume $(RUN); \
 	else \
-		$(BIN)/evolve run problems/calculator --out $(RUN) --budget 48 --seed 1 --sampling temperature=0.8 --sampling max_tokens=512; \
+		$(BIN)/evolve run problems/calculator --out $(RUN) --budget 48 --seed 1 --sampling temperature=0.8 --sampling max_tokens=256; \
 	fi
 
 test: setup check

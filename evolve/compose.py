@@ -20,6 +20,7 @@ from evolve import problem as problems
 from evolve.completion import Mutator
 from evolve.database import Database
 from evolve.directions import line
+from evolve.distribution import effective, require
 from evolve.errors import BadInput
 from evolve.evaluated import EvaluatedProblem
 from evolve.files import make_folder
@@ -310,6 +311,8 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
     say, mutators = session.say, session.mutators
     async with AsyncExitStack() as stack:
         stack.callback(database.close)
+        if options.training is not None:
+            require(options.mutator.sampling, options.mutator.server, "Options of this run or of the folder's config")
         database.set_status("running")
         try:
             decided = database.events.last("isolation", after=CHANGED)
@@ -341,7 +344,10 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
                 _check_directions(problem, database.initial_metrics() or {})
             if search.reason() is None:
                 _check_room(problem, options, say)
-                mutator = await mutators.connect(problem, options.mutator.sampling)
+                mutator = await mutators.connect(problem, options.mutator.sampling, options.search.answers)
+                if options.mutator.replay is None:
+                    managed = options.mutator.server if mutators.server is not None else {}
+                    database.events.record("sampling", **effective(options.mutator.sampling, managed))
                 if mutators.version is not None:
                     _record_version(database, *mutators.version, model)
                 if isinstance(mutator, OpenAIMutator):
@@ -367,10 +373,10 @@ def _check_room(problem: Problem, options: RunOptions, say: Say) -> None:
     """Say so where an answer may not be as long as the initial program and whole programs are asked for."""
     tokens = len(problem.initial) / CHARACTERS_A_TOKEN
     most = int(options.mutator.sampling.get("max_tokens", MAX_TOKENS))
-    if options.search.edits == "full" and tokens * options.search.answers > most:
+    if options.search.edits == "full" and tokens > most:
         say(
-            f"the initial program has about {tokens:.0f} tokens and a completion of {options.search.answers} answers may "
-            f"have {most}, so whole programs don't fit: ask for edits with --edits diff, or raise --sampling max_tokens=N"
+            f"the initial program has about {tokens:.0f} tokens and an answer may have {most}, so whole programs don't fit: "
+            "ask for edits with --edits diff, or raise --sampling max_tokens=N"
         )
 
 

@@ -38,6 +38,7 @@ NETWORK = re.compile(
 READ_ONLY = re.compile(r"Read-only file system")
 NO_FILE = re.compile(r"No such file or directory: '(/[^']*)'")
 VARIABLE = re.compile(r"KeyError: '([A-Z][A-Z0-9]*_[A-Z0-9_]+)'")
+CROSSING = re.compile(r"an? [\w.]+ can't cross to or from a separated candidate")
 FAILED = re.compile(r"the command .{1,120} (?:ended with exit code \d+|was ended by signal \d+)")
 RAISED = re.compile(r"the candidate raised .{1,280}|the candidate's process ended: .{1,200}")
 
@@ -70,6 +71,10 @@ def faults(texts: Iterable[str], memory_mb: int) -> tuple[str, ...]:
         found[f"no variable {name} of the environment: add to problem.yaml beside the evaluator: `env: {{{name}: ...}}`"] = (
             None
         )
+    for match in CROSSING.finditer(text):
+        found[
+            f"{match.group()}: plain data and arrays do; `trust: shared_process` in problem.yaml lets all, and forging"
+        ] = None
     for pattern in (RAISED, FAILED):
         for match in pattern.finditer(text):
             found[match.group()] = None

@@ -52,7 +52,8 @@ class OpenAIMutator:
         model: served name; None takes the first that the server lists.
         way: how to get m answers.
         language: of the programs, for the scaffold's fences.
-        sampling: passed through to every request, such as `temperature`, `top_p`, `max_tokens`.
+        sampling: passed through to every request, such as `temperature`, `top_p`; `max_tokens` is that of one answer.
+        answers: that a completion will be asked for, for `room`.
         takes_seeds: whether requests may carry a seed.
         concurrency: requests in flight at once.
         patience: seconds for which a server that fails is asked again.
@@ -71,6 +72,7 @@ class OpenAIMutator:
         way: Way = "auto",
         language: str = "python",
         sampling: Mapping[str, Any] | None = None,
+        answers: int = 1,
         takes_seeds: bool = False,
         concurrency: int = 16,
         patience: float = 300.0,
@@ -85,6 +87,7 @@ class OpenAIMutator:
         self._way = way
         self._language = language
         self._sampling = {"temperature": 1.0, "max_tokens": MAX_TOKENS, **(sampling or {})}
+        self._answers = answers
         self._takes_seeds = takes_seeds
         self._slots = asyncio.Semaphore(concurrency)
         self._patience = patience
@@ -119,7 +122,7 @@ class OpenAIMutator:
         """See `Mutator.room`: what the completion and the rest of the prompt leave of the context."""
         if self._context is None:
             return None
-        left = self._context - int(self._sampling["max_tokens"])
+        left = self._context - self._limit(self._answers) * self._answers
         return max(LEAST_ROOM, round(PROGRAMS_SHARE * CHARACTERS_A_TOKEN * left))
 
     def use(self, name: str) -> None:
@@ -175,7 +178,6 @@ class OpenAIMutator:
         context = served[self._model]
         if context is not None:  # room for the prompt
             self._context = context
-            self._sampling["max_tokens"] = min(self._sampling["max_tokens"], max(1, context // 2))
         try:
             answer = await self._http.get("/version")
             self._is_vllm = answer.status_code == 200 and "version" in answer.json()
@@ -236,7 +238,7 @@ class OpenAIMutator:
     async def _plain(self, messages: Sequence[Message], n: int, m: int, seed: int) -> list[Completion]:
         """Return what one request brings: at least one completion, n where the server gives them."""
         started = time.monotonic()
-        known, unknown = self._fields(self._client.chat.completions.create)
+        known, unknown = self._fields(self._client.chat.completions.create, m * self._limit(m))
         extra = {**unknown, **({"return_token_ids": True} if self._is_vllm else {})}
         reply = await self._choices(
             1,
@@ -279,10 +281,15 @@ class OpenAIMutator:
             )
         return completions
 
-    def _fields(self, create: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the sampling fields that a method of the client takes, and those of the server alone, such as `top_k`."""
+    def _limit(self, m: int) -> int:
+        """Return the tokens that each of m answers may have: what was asked for; half of the context for all of them."""
+        most = int(self._sampling["max_tokens"])
+        return max(1, most if self._context is None else min(most, self._context // 2 // m))
+
+    def _fields(self, create: Callable[..., Any], tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the fields that a method of the client takes, and those of the server alone, such as `top_k`."""
         names = inspect.signature(create).parameters
-        wanted = dict(self._sampling)
+        wanted = {**self._sampling, "max_tokens": tokens}
         if self.dialect.limit not in wanted:
             wanted[self.dialect.limit] = wanted["max_tokens"]
         if self.dialect.limit != "max_tokens":
@@ -335,8 +342,7 @@ class OpenAIMutator:
 
     async def _go_on(self, ids: list[int], n: int, m: int, seed: int) -> list[Any]:
         """Return `n` continuations of a token sequence, each up to the closing fence."""
-        known, unknown = self._fields(self._client.completions.create)
-        known["max_tokens"] = max(1, self._sampling["max_tokens"] // m)
+        known, unknown = self._fields(self._client.completions.create, self._limit(m))
         reply = await self._choices(
             n,
             lambda: self._client.completions.create(

@@ -167,7 +167,8 @@ event = Table(
         "kind",
         String(20),
         nullable=False,
-        doc="start, resume, import, isolation, generation, prompt-shortened, edits-given-up, refresh (at which prompt), "
+        doc="start, resume, import, isolation, sampling (what decides the distribution), generation, prompt-shortened, "
+        "edits-given-up, refresh (at which prompt), "
         "refreshed (what came of it), mutator-use (which version from now on), quarantine (a row that "
         "was set aside), problem-changed (what, and which programs are scored anew), fault or end",
     ),

@@ -116,12 +116,13 @@ class Mutators:
     ) -> None:
         await self._stack.aclose()
 
-    async def connect(self, problem: Problem, sampling: Mapping[str, Any] | None = None) -> Mutator:
+    async def connect(self, problem: Problem, sampling: Mapping[str, Any] | None = None, answers: int = 1) -> Mutator:
         """Return a connected mutator for a problem.
 
         Args:
             problem: what is searched for.
             sampling: passed through to every request, instead of the options' sampling.
+            answers: that each completion will be asked for.
 
         Raises:
             MutatorError, ModelError: there is none; the text says what to do.
@@ -135,6 +136,7 @@ class Mutators:
             "way": options.way,
             "language": problem.language,
             "sampling": options.sampling if sampling is None else sampling,
+            "answers": answers,
             "patience": options.patience,
             "timeout": options.timeout,
             "retries": options.retries,

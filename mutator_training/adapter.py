@@ -49,6 +49,14 @@ OPTIMIZER = "optimizer.pt"
 REWARD = "rollouts/set_reward"
 
 
+MOST_DIFFERENCE, LEAST_EFFECTIVE = 0.05, 0.8
+ALARM = (
+    "ALARM: the trainer's log-probabilities differ from the sampler's by {mean} on average, {greatest} at most, over "
+    "{tokens} tokens (effective sample size {effective} of them). Either the rollouts are off-policy, or the sampler draws "
+    "from another distribution: top_p, top_k, min_p and penalties must be off, also in the model's generation_config.json."
+)
+
+
 class NoSignal(BadInput):
     """No group tells one completion from another, so that a step would follow nothing but the KL term."""
 
@@ -144,6 +152,11 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     return found
 
 
+def is_alarming(found: Mapping[str, float]) -> bool:
+    """Return whether a mismatch (`trainer.mismatch`) is more than the rounding of two implementations of one model."""
+    return found["mean"] > MOST_DIFFERENCE or found["effective"] < LEAST_EFFECTIVE
+
+
 def has_signal(kept: Sequence[Group], spec: AdapterSpec) -> bool:
     """Return whether some group's completions get different advantages."""
     estimator = ESTIMATORS[spec.trainer.get("estimator", "vpo")]
@@ -237,6 +250,8 @@ def _work(spec: AdapterSpec) -> None:
     else:
         child.tell("no group has signal, so the weights stay as they are")
     trained = time.monotonic()
+    if first and trainer.mismatch is not None and is_alarming(trainer.mismatch):
+        child.tell(ALARM.format(**trainer.mismatch))
     if board is None:
         return
     board.close()
@@ -258,6 +273,7 @@ def _work(spec: AdapterSpec) -> None:
         "sampled_tokens": sampled,
         "trained_tokens": round(tokens * options.epochs),
         "start_seconds": round(start_seconds, 2),
+        "mismatch": trainer.mismatch,
         "train_seconds": round(trained - loaded, 2),
         "tokens_per_second": round(tokens * options.epochs / max(1e-9, trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
@@ -278,6 +294,12 @@ def _steps_before(spec: AdapterSpec) -> int:
     return int(found.get("last_step", 0))
 
 
+CREDIT = {
+    "completion": "one advantage for all tokens of a completion, as the estimators are defined",
+    "answer": "each answer's tokens have what the set loses without it (VectorEvolve's own, not the paper's)",
+}
+
+
 def card(result: Mapping[str, Any]) -> str:
     """Return the model card of an adapter."""
     first, last = (result["steps"][0], result["steps"][-1]) if result["steps"] else ({}, {})
@@ -292,6 +314,8 @@ def card(result: Mapping[str, Any]) -> str:
         f"- cost: {result['train_seconds']} s, {result['trained_tokens']} tokens ({result['tokens_per_second']} tokens/s), "
         f"{result['peak_memory_mb']} MB",
         f"- set reward of the rollouts, first and last step: {first.get(REWARD)}, {last.get(REWARD)}",
+        f"- sampler against trainer before the first step: {result.get('mismatch')}",
+        f"- credit: {CREDIT[result['options'].get('credit', 'completion')]}",
         f"- options: `{json.dumps(result['options'])}`",
         "",
         "Load it with PEFT, with vLLM (`--enable-lora`), or with `evolve run --adapter FOLDER`.",

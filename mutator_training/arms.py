@@ -22,9 +22,10 @@ KEYS: dict[str, Callable[[str], Any]] = {
     "learning_rate": float,
     "concentration": _concentration,
     "tests": int,
+    "credit": str,
 }
 """What an arm may set for itself: answers of a completion, weight of the KL divergence, learning rate, alpha of VPO's
-weights, and how many of the tests (the first ones) training sees."""
+weights, how many of the tests (the first ones) training sees, and whose advantage a token has (`completion` or `answer`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ def parse(text: str, answers: int) -> Arm:
     m = values.pop("m", answers if name in SEVERAL_ANSWERS else 1)
     if m < 1:
         raise BadInput(f"--arms: {text!r}: m must be at least 1.")
+    if values.get("credit", "completion") not in ("completion", "answer"):
+        raise BadInput(f"--arms: {text!r}: credit is completion or answer.")
+    if values.get("credit") == "answer" and name not in SEVERAL_ANSWERS:
+        raise BadInput(f"--arms: {text!r}: credit=answer is for estimators of sets: {', '.join(sorted(SEVERAL_ANSWERS))}.")
     if "concentration" in values and name != "vpo":
         raise BadInput(f"--arms: {text!r}: only vpo has a concentration.")
     return Arm(text, None if name == BASE else name, m, values)

@@ -165,6 +165,7 @@ class FolderLab:
                 "learning_rate": arm.settings.get("learning_rate", plan.learning_rate),
                 "beta": arm.settings.get("beta", plan.beta),
                 "micro_batch": given.micro_batch,
+                "credit": arm.settings.get("credit", "completion"),
                 "trainer": dict(given.trainer),
             },
             lora=given.lora,

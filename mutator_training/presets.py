@@ -52,7 +52,7 @@ PRESETS: dict[str, Plan] = {
         samples=90,
         search_budget=1600,
         hardest=None,
-        learning_rate=1e-6,
+        learning_rate=1e-5,  # of a LoRA; the paper's 1e-6 is for full weights
         options={"model": "Qwen/Qwen2.5-Coder-7B-Instruct", "max_tokens": 4096, "lora": {"r": 64, "lora_alpha": 128}},
     ),
 }

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.refresher import Context
 from mutator_training.adapter import OPTIMIZER, AdapterSpec, NoSignal, TrainingError, train
-from mutator_training.estimators import ESTIMATORS
+from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
 from mutator_training.gate import Gate, Verdict
 
 Trainer = Callable[[AdapterSpec, Callable[[str], None], threading.Event], dict[str, Any]]
@@ -37,7 +37,7 @@ class RefreshOptions:
         every: generations between two refreshes.
         gate: whether a new version must be no worse than the old one.
         gate_prompts: recent prompts that both answer.
-        learning_rate, beta, epochs, groups_per_step, micro_batch: see `TrainerOptions`.
+        learning_rate, beta, epochs, groups_per_step, micro_batch, credit, truncation: see `TrainerOptions`.
         trainer: passed through to TRL's GRPOConfig.
         lora: passed through to PEFT's LoraConfig.
         processes: of the gradient steps, one per GPU.
@@ -52,6 +52,8 @@ class RefreshOptions:
     epochs: float = 1.0
     groups_per_step: int = 4
     micro_batch: int = 2
+    credit: Literal["completion", "answer"] = "completion"
+    truncation: float | None = None
     trainer: Mapping[str, Any] = field(default_factory=dict)
     lora: Mapping[str, Any] = field(default_factory=dict)
     processes: int = 1
@@ -74,7 +76,20 @@ class RefreshOptions:
             raise BadInput(
                 f"--train: no estimator {options.estimator!r}{nearest(options.estimator, ESTIMATORS)} Known: {known}."
             )
+        check_credit(options.estimator, options.credit)
         return options
+
+
+def check_credit(estimator: str, credit: str) -> None:
+    """Refuse a credit that an estimator can't give.
+
+    Raises:
+        BadInput: it is unknown, or the estimator rewards single answers.
+    """
+    if credit not in ("completion", "answer"):
+        raise BadInput(f"credit is completion or answer, not {credit!r}.")
+    if credit == "answer" and estimator not in SEVERAL_ANSWERS:
+        raise BadInput(f"credit=answer is for estimators of sets: {', '.join(sorted(SEVERAL_ANSWERS))}; not {estimator}.")
 
 
 class MutatorRefresher:
@@ -213,12 +228,13 @@ class MutatorRefresher:
             self._context.say(f"{FAILURES} refreshes in a row were rejected or failed: this run goes on without training")
 
 
-TRAINED = ("estimator", "epochs", "learning_rate", "beta", "groups_per_step", "micro_batch")
+TRAINED = ("estimator", "epochs", "learning_rate", "beta", "groups_per_step", "micro_batch", "credit", "truncation")
 KEPT = (
     "groups",
     "group_size",
     "completions",
     "left_out",
+    "mismatch",
     "trained_tokens",
     "train_seconds",
     "start_seconds",

@@ -34,6 +34,8 @@ class Rollout:
         sampled: (n,) False at frame tokens, which are not the policy's.
         scores: (m_i, k) in [0, 1], a row per answer; (0, k) when there is no usable answer.
         cut: whether it ended at the token limit.
+        owner: (n,) for each token the row of `scores` whose answer it belongs to, -1 where it belongs to none; None where
+            that is not known, as in the plain format.
     """
 
     completion: int
@@ -42,6 +44,7 @@ class Rollout:
     sampled: np.ndarray[Any, np.dtype[np.bool_]]
     scores: Array
     cut: bool
+    owner: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +160,7 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
             elif _is_outdated(connection, row.id):
                 leave_out("scored before the problem changed")
             else:
-                rollout = _rollout(row, _matrix(connection, row.id, scale)[:, : wanted.tests])
+                rollout = _rollout(row, _matrix(connection, row.id, scale)[:, : wanted.tests], _usable(connection, row.id))
                 by_policy.setdefault((row.mutator, row.temperature, tuple(row.prompt_token_ids)), []).append(rollout)
         for (name, temperature, ids), rollouts in by_policy.items():
             if len(rollouts) < 2:
@@ -167,11 +170,35 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
     return found, left_out
 
 
-def _rollout(row: Any, scores: Array) -> Rollout:
+def _usable(connection: Connection, completion: int) -> list[int]:
+    """Return the positions of a completion's usable answers, in the order of their scores."""
+    query = (
+        select(s.program.c.position)
+        .where(s.program.c.completion_id == completion, s.program.c.status != "unusable")
+        .order_by(s.program.c.position)
+    )
+    return list(connection.scalars(query))
+
+
+def owners(sampled: np.ndarray[Any, np.dtype[np.bool_]], positions: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return which answer each token of a scaffold belongs to, (n,).
+
+    Args:
+        sampled: (n,) False at the frames, which part the answers.
+        positions: of the usable answers, in the order of their scores.
+    """
+    begins = sampled & ~np.concatenate([[False], sampled[:-1]])
+    segment = np.cumsum(begins) - 1
+    rows = {position: row for row, position in enumerate(positions)}
+    return np.array([rows.get(int(at), -1) if own else -1 for at, own in zip(segment, sampled, strict=True)], dtype=np.int64)
+
+
+def _rollout(row: Any, scores: Array, positions: Sequence[int]) -> Rollout:
     ids = np.array(row.token_ids, dtype=np.int64)
     sampled = np.ones(len(ids), dtype=bool) if row.sampled is None else np.array(row.sampled, dtype=bool)
     logprobs = np.array([0.0 if value is None else value for value in row.logprobs], dtype=np.float64)
-    return Rollout(row.id, ids, logprobs, sampled, scores, row.finish_reason == "length")
+    owner = None if row.sampled is None else owners(sampled, positions)
+    return Rollout(row.id, ids, logprobs, sampled, scores, row.finish_reason == "length", owner)
 
 
 def _is_outdated(connection: Connection, completion: int) -> bool:

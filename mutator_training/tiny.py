@@ -75,6 +75,25 @@ def parse(tokens: Sequence[int], answers: int) -> list[tuple[int, ...]]:
     return found[:answers]
 
 
+def owners(tokens: Sequence[int], answers: int) -> list[int]:
+    """Return which program of `parse` each token belongs to, -1 for what parts and ends them and for what is none."""
+    found = [-1] * len(tokens)
+    current: list[int] = []
+    number = 0
+    for place, token in enumerate([*tokens, EOS]):
+        if token not in (NEXT, EOS):
+            current.append(place)
+            continue
+        if len(current) == LENGTH and all(tokens[one] >= OPERATION for one in current) and number < answers:
+            for one in current:
+                found[one] = number
+            number += 1
+        current = []
+        if token == EOS:
+            break
+    return found
+
+
 def fresh(shape: Shape, seed: int) -> Qwen2ForCausalLM:
     """Return a random model of a shape."""
     torch.manual_seed(seed)

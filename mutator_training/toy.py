@@ -150,6 +150,7 @@ class ToyLab:
             micro_batch=plan.prompts * completions,
             learning_rate=arm.settings.get("learning_rate", plan.learning_rate),
             beta=arm.settings.get("beta", plan.beta),
+            credit=arm.settings.get("credit", "completion"),
             trainer={
                 "max_steps": plan.train_steps,
                 "save_strategy": "steps" if plan.curve_every else "no",
@@ -308,7 +309,9 @@ class _Live:
                 scores = np.array([task.scores(program)[:tests] for program in programs]).reshape(-1, tests)
                 everything = np.ones(length, dtype=bool)
                 cut = ids[number][length - 1] != tiny.EOS
-                rollouts.append(Rollout(number, ids[number][:length], logprobs[number][:length], everything, scores, cut))
+                owner = np.array(tiny.owners(ids[number][:length].tolist(), m), dtype=np.int64)
+                mine = (ids[number][:length], logprobs[number][:length], everything, scores, cut, owner)
+                rollouts.append(Rollout(number, *mine))
             groups.append(Group(row, step, "tiny", prompts[place], rollouts, m))
         self._spent["tokens"] += int((ids != tiny.PAD).sum())
         self._spent["sampling"] += sampled - started

@@ -9,10 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from sqlalchemy import select
 
 from evolve import render
+from evolve import schema as s
 from evolve.arguments import Json, SandboxOption, pairs
-from evolve.connection import FILE
+from evolve.connection import FILE, reading
+from evolve.distribution import require
 from evolve.errors import BadInput, nearest
 from evolve.files import make_folder
 from evolve.progress import Display
@@ -70,6 +73,14 @@ def train(
     drop_cut: Annotated[
         bool, typer.Option("--drop-cut", help="On runs: leave out completions that ended at the token limit.")
     ] = False,
+    credit: Annotated[
+        Literal["completion", "answer"],
+        typer.Option(help="Whose advantage a token has: its completion's, or what the set loses without its answer."),
+    ] = "completion",
+    truncation: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Truncated importance sampling up to this weight, instead of PPO's clipping."),
+    ] = None,
     trainer: Annotated[list[str] | None, typer.Option("--trainer", help="KEY=VALUE for TRL's GRPOConfig.")] = None,
     lora: Annotated[list[str] | None, typer.Option("--lora", help="KEY=VALUE for PEFT's LoraConfig.")] = None,
     processes: Annotated[
@@ -84,10 +95,12 @@ def train(
     the paper on VPO; a training that was stopped goes on with the same command.
     """
     from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
+    from mutator_training.refresh import check_credit
 
     if estimator not in ESTIMATORS:
         known = ", ".join(ESTIMATORS)
         raise BadInput(f"--estimator: no estimator {estimator!r}{nearest(estimator, ESTIMATORS)} Known: {known}.")
+    check_credit(estimator, credit)
     if out.exists():
         raise BadInput(f"{out} exists; an adapter is never overwritten. Name another folder with --out.")
     options = {
@@ -95,6 +108,8 @@ def train(
         "learning_rate": learning_rate,
         "beta": beta,
         "micro_batch": micro_batch,
+        "credit": credit,
+        "truncation": truncation,
         "trainer": pairs("--trainer", trainer),
     }
     runs, problems = _sorted(given)
@@ -124,6 +139,7 @@ def train(
             )
             rank = int(wanted.lora.get("r", 16))
             settings = {"temperature": 1.0, **pairs("--sampling", sampling)}
+            require(settings, pairs("--server", server), "Options of this training")
             mutator = MutatorOptions(
                 model=model, way=way, sampling=settings, server=pairs("--server", server), lora_rank=rank
             )
@@ -175,6 +191,10 @@ def _from_runs(
     from mutator_training.adapter import train as work
     from mutator_training.lineage import behaviour
 
+    for run in runs:
+        with reading(run) as connection:
+            stored = connection.execute(select(s.run.c.options)).scalar_one()["mutator"]
+        require(stored.get("sampling") or {}, stored.get("server") or {}, f"{run} was sampled with")
     base, served, sampler = behaviour(runs)
     name = model or base
     on_policy = "mutator" not in given["selection"]

@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import import_utils
 
-from mutator_training.estimators import DRAWN, ESTIMATORS, diagnose
+from mutator_training.estimators import DRAWN, ESTIMATORS, answer_credits, diagnose
 from mutator_training.rollouts import Group, Rollout
 from mutator_training.simplex import Array
 
@@ -63,6 +63,11 @@ class TrainerOptions:
         learning_rate: of AdamW, constant.
         beta: weight of the KL divergence (k3) to the base model.
         trainer: passed through to `GRPOConfig`; unknown keys fail there.
+        credit: `completion` gives all tokens of a completion its advantage, as VPO is defined; `answer` gives each answer's
+            tokens what the set loses without it (`estimators.answer_credits`), and the separators and the end that the
+            model writes the completion's. Of completions whose answers' tokens are not known, all have the completion's.
+        truncation: truncated importance sampling: the greatest weight of a token by which the trainer's probabilities
+            correct the sampler's; None clips the ratio to the sampler's instead, as PPO does.
     """
 
     estimator: str = "vpo"
@@ -73,6 +78,8 @@ class TrainerOptions:
     learning_rate: float = 1e-5
     beta: float = 1e-3
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    credit: Literal["completion", "answer"] = "completion"
+    truncation: float | None = None
 
 
 class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -88,7 +95,9 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         self._source = source
         self._options = options
         self._estimator = ESTIMATORS[options.estimator]
-        self._batch: list[tuple[Any, Any]] = []
+        self._is_recorded = isinstance(source, Stored)
+        self.mismatch: dict[str, float] | None = None
+        """Of recorded rollouts, before the first step; see `mismatch`."""
         super().__init__(reward_funcs=_reward, rollout_func=_rollouts, **kwargs)
         if "ref" in getattr(self.model, "peft_config", {}):
             self.model.delete_adapter("ref")  # then the reference is the model without adapters
@@ -109,11 +118,38 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         self._weight = float(there[1] / there[0].clamp(min=1))
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         device = output["completion_ids"].device
-        advantages = np.concatenate([self.advantages_of(group) for group in groups])
+        if self._options.credit == "answer":
+            given = [row for group in groups for row in self.token_advantages_of(group)]
+            advantages = np.zeros(tuple(output["completion_ids"].shape))
+            for place, row in enumerate(given):
+                advantages[place, : len(row)] = row
+        else:
+            advantages = np.concatenate([self.advantages_of(group) for group in groups])
         output["advantages"] = torch.tensor(advantages, dtype=torch.float32, device=device)
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        if self._options.truncation is not None or (self.mismatch is None and self._is_recorded):
+            self._correct(output)
         self._log_groups(groups)
         return output
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _correct(self, output: dict[str, Any]) -> None:
+        """Compare the sampler's log-probabilities with this policy's; with truncation, correct the advantages by them."""
+        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
+        mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+        size = self.args.per_device_train_batch_size
+        mine, _, _ = self._get_per_token_logps_and_entropies(
+            self.model, ids, mask, output["completion_ids"].size(1), batch_size=size
+        )
+        counts = (output["completion_mask"] * output.get("tool_mask", 1)).bool()
+        difference = mine - output["sampling_per_token_logps"]
+        if self.mismatch is None:
+            self.mismatch = mismatch(difference[counts].double().cpu().numpy())
+        if self._options.truncation is not None:
+            weights = difference.exp().clamp(max=self._options.truncation)
+            advantages = output["advantages"]
+            output["advantages"] = (advantages if advantages.dim() == 2 else advantages[:, None]) * weights
+            output["old_per_token_logps"] = mine
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         """Return TRL's loss as the mean over the completions that are there."""
@@ -126,6 +162,19 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._options.estimator in DRAWN:
             options.setdefault("seed", (int(self.args.seed), self.state.global_step, group.prompt))
         return self._estimator(group.matrices, **options)
+
+    def token_advantages_of(self, group: Group) -> list[Array]:
+        """Return an advantage per token, (n,) of each rollout of a group: of its answer, else of the completion."""
+        whole = self.advantages_of(group)
+        credits_ = answer_credits(self._options.estimator, group.matrices, self._options.estimator_options)
+        found = []
+        for rollout, advantage, credit in zip(group.rollouts, whole, credits_, strict=True):
+            row = np.full(len(rollout.token_ids), advantage)
+            if rollout.owner is not None:
+                mine = rollout.owner >= 0
+                row[mine] = credit[rollout.owner[mine]]
+            found.append(row)
+        return found
 
     def _log_groups(self, groups: Sequence[Group]) -> None:
         found = [diagnose(group.matrices) for group in groups if group.prompt != FILLER]
@@ -144,6 +193,27 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         for name, values in zip(figures, everywhere.T, strict=True):
             value = values.sum() if name == "answers" else values.mean()
             self._metrics["train"][f"rollouts/{name}"].append(float(value))
+
+
+def mismatch(difference: Array) -> dict[str, float]:
+    """Describe by how much a trainer's log-probabilities of sampled tokens differ from the sampler's.
+
+    Args:
+        difference: (n,) the trainer's minus the sampler's.
+
+    Returns:
+        `tokens`; `mean`, the mean of the absolute difference; `greatest`; `effective`, the effective sample size of the
+        importance weights as a share of n, (sum w)^2 / (n sum w^2).
+    """
+    if not difference.size:
+        return {"tokens": 0, "mean": 0.0, "greatest": 0.0, "effective": 1.0}
+    weights = np.exp(np.clip(difference, -30, 30))
+    return {
+        "tokens": int(difference.size),
+        "mean": round(float(np.abs(difference).mean()), 5),
+        "greatest": round(float(np.abs(difference).max()), 4),
+        "effective": round(float(weights.sum() ** 2 / (len(weights) * (weights**2).sum())), 4),
+    }
 
 
 def _rollouts(prompts: list[Any], trainer: RolloutTrainer) -> dict[str, Any]:

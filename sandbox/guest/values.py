@@ -13,6 +13,9 @@ from typing import Any
 
 MAX_DEPTH = 64
 NUMERIC = "biufc"
+ARRAYS = ("jax", "jaxlib", "torch", "cupy")
+"""Libraries whose arrays cross as numpy's."""
+
 DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 """Taken as dicts: what programs return where a dict was asked for."""
 
@@ -26,8 +29,8 @@ def encode(value: Any) -> bytes:
 
     Raises:
         Unsupported: it holds something else than None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset,
-            dict (and `DICTS`, as dicts), and numpy arrays and scalars of numbers; other subclasses don't count; or it is
-            nested too deep.
+            dict (and `DICTS`, as dicts), and arrays and scalars of numbers (numpy's, and those of `ARRAYS`); other
+            subclasses don't count; or it is nested too deep.
     """
     return json.dumps(_plain(value, 0), allow_nan=False).encode()
 
@@ -96,7 +99,18 @@ def _plain(value: Any, depth: int) -> Any:
     if kind.__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "") in tuple(NUMERIC):
         name = "array" if kind.__name__ == "ndarray" else "scalar"
         return {name: [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]}
+    if kind.__module__.partition(".")[0] in ARRAYS and hasattr(value, "__array__"):
+        return _plain(_as_numpy(value), depth + 1)
     raise Unsupported(f"a {kind.__module__}.{kind.__qualname__} can't cross to or from a separated candidate")
+
+
+def _as_numpy(value: Any) -> Any:
+    import numpy
+
+    try:
+        return numpy.asarray(value)
+    except Exception as error:  # of another library, such as for a type of numbers that numpy lacks
+        raise Unsupported(f"a {type(value).__qualname__} can't become a numpy array: {error}"[:300]) from None
 
 
 def _value(plain: Any, depth: int) -> Any:

@@ -120,5 +120,5 @@ async def test_the_room_follows_the_models_context(context, least, most):
         server.context = context
         async with OpenAIMutator(server.url) as mutator:
             assert least <= mutator.room <= most
-            mutator._sampling["max_tokens"] = context
+            mutator._context = 300
             assert mutator.room == 1000

@@ -31,6 +31,7 @@ from tests.evolve.test_hostile_folders import evaluated
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/big.csv'", "no file /data/big.csv"),
         ("KeyError: 'DATA_DIR'", "env: {DATA_DIR: ...}"),
         ("the command 'python3 x.py' ended with exit code 1", "exit code 1"),
+        ("a jax.Thing can't cross to or from a separated candidate", "trust: shared_process"),
         ("the candidate raised ValueError: bad", "raised ValueError"),
         ("the candidate's process ended: timeout: not done after 3 s", "timeout"),
     ],

@@ -154,7 +154,7 @@ def test_huge_files_are_refused_by_their_size(tmp_path):
     folder = evaluated(tmp_path / "q")
     with (folder / "data.bin").open("w") as file:
         file.truncate(33 << 20)
-    with pytest.raises(ProblemError, match="at most 32"):
+    with pytest.raises(ProblemError, match="more than 32 MB"):
         problems.load(folder)
 
 

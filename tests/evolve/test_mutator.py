@@ -135,7 +135,7 @@ async def test_the_scaffold_writes_frames_and_masks_them():
 
     with serving(vllm=True) as server:
         server.continuations = continuations
-        async with client(server, way="scaffold", sampling={"max_tokens": 90}) as mutator:
+        async with client(server, way="scaffold", sampling={"max_tokens": 30}) as mutator:
             completions = await mutator.sample(MESSAGES, range(2), 3, 0)
     assert len(server.requests) == 1 + 2 * 2
     assert {request["max_tokens"] for request in server.requests} == {30}

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 EVOLVE = [str(Path(sys.executable).parent / "evolve")]
-SHORT = ["--sampling", "temperature=0.8", "--sampling", "max_tokens=400"]
+SHORT = ["--sampling", "temperature=0.8", "--sampling", "max_tokens=200"]
 
 
 def evolve(*arguments, timeout=600):
@@ -143,7 +143,7 @@ def test_a_run_improves_the_calculator(server, tmp_path):
 
 def test_the_scaffold_gives_every_answer_and_marks_its_frames(server, tmp_path):
     run = tmp_path / "run"
-    options = ["--budget", 12, "-P", 1, "-G", 4, "-m", 3, "--way", "scaffold", "--sampling", "max_tokens=450"]
+    options = ["--budget", 12, "-P", 1, "-G", 4, "-m", 3, "--way", "scaffold", "--sampling", "max_tokens=150"]
     assert evolve("run", ROOT / "problems/csv_line", "--out", run, "--base-url", server, *options).returncode == 0
     found = rows(run, "select token_ids, logprobs, sampled, completion_tokens, text from completion")
     for ids, logprobs, sampled, count, text in found:
@@ -186,7 +186,7 @@ MODEL_RUNS = ["artifacts", "stages", "features"]
 @pytest.mark.parametrize("name", MODEL_RUNS)
 def test_a_real_model_works_on_an_openevolve_folder(tmp_path, name, server):
     run = tmp_path / "run"
-    shape = ["--budget", "12", "--seed", "1", "--edits", "full", "--sampling", "max_tokens=250", "--json"]
+    shape = ["--budget", "12", "--seed", "1", "--edits", "full", "--sampling", "max_tokens=125", "--json"]
     done = evolve("run", ROOT / "tests/evolve/folders" / name, "--out", run, "--base-url", server, *shape)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -1,12 +1,17 @@
 """What is trained is what the search found: one test for each fault of the signal that a review found."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from mutator_training.adapter import AdapterSpec, has_signal
-from mutator_training.estimators import ESTIMATORS, max_at_k, vpo
+from evolve.distribution import departures, effective, require
+from evolve.errors import BadInput
+from mutator_training import tiny as toy_model
+from mutator_training.adapter import AdapterSpec, has_signal, is_alarming
+from mutator_training.estimators import ESTIMATORS, answer_credits, max_at_k, vpo
 from mutator_training.gate import compare, has_fallen
-from mutator_training.rollouts import Group, Rollout
+from mutator_training.rollouts import Group, Rollout, owners
 from mutator_training.simplex import set_rewards
 from mutator_training.trainer import FILLER, build
 from tests.mutator_training import tiny
@@ -145,6 +150,106 @@ def test_10_groups_without_a_difference_are_no_signal():
         spec = AdapterSpec([], "", "", "", trainer={"estimator": estimator})
         assert not has_signal([tied], spec), estimator
     assert has_signal([tied, group], AdapterSpec([], "", "", ""))
+
+
+SAMPLING = [
+    ({}, {}, None),
+    ({"temperature": 0.7, "top_p": 1.0, "top_k": -1, "max_tokens": 9, "seed": 3}, {"max-model-len": 9}, None),
+    ({"top_p": 0.8}, {}, "top_p=0.8"),
+    ({"top_k": 20}, {}, "top_k=20"),
+    ({"min_p": 0.1}, {}, "min_p=0.1"),
+    ({"repetition_penalty": 1.1}, {}, "repetition_penalty=1.1"),
+    ({"presence_penalty": 0.5}, {}, "presence_penalty=0.5"),
+    ({"logit_bias": {"5": 3}}, {}, "logit_bias"),
+    ({"temperature": 0}, {}, "temperature=0"),
+    ({"response_format": {"type": "json_object"}}, {}, "response_format"),
+    ({}, {"generation-config": "auto"}, "generation-config=auto"),
+    ({}, {"generation_config": "auto"}, "generation-config=auto"),
+    ({}, {"logprobs-mode": "raw_logprobs"}, "logprobs-mode"),
+]
+
+
+@pytest.mark.parametrize(("sampling", "server", "named"), SAMPLING)
+def test_1_what_changes_the_distribution_is_refused(sampling, server, named):
+    found = departures(sampling, server)
+    assert (named is None and not found) or (named is not None and named in " ".join(found))
+    if named is not None:
+        with pytest.raises(BadInput, match="can't be trained"):
+            require(sampling, server, "Options")
+
+
+def test_1_what_is_recorded_says_what_was_left_out():
+    found = effective({"temperature": 0.5, "max_tokens": 7}, {})
+    assert (found["top_p"], found["repetition_penalty"], found["generation-config"]) == (1.0, 1.0, "vllm")
+    assert found["temperature"] == 0.5
+
+
+def test_1_the_trainer_compares_its_log_probabilities_with_the_samplers(tmp_path):
+    model = tiny.model()
+    group = tiny.group(model, 8, 1)
+    trainer = build(job(tmp_path / "a", model, [group], 1, size=8, learning_rate=0.0))
+    trainer.train()
+    assert trainer.mismatch["tokens"] == 8 * 4
+    assert trainer.mismatch["mean"] < 1e-4
+    assert trainer.mismatch["effective"] > 0.999
+    assert not is_alarming(trainer.mismatch)
+    sharper = [replace(one, logprobs=one.logprobs * 0.5) for one in group.rollouts]  # as top-p and penalties leave them
+    trainer = build(job(tmp_path / "b", model, [replace(group, rollouts=sharper)], 1, size=8, learning_rate=0.0))
+    trainer.train()
+    assert trainer.mismatch["mean"] > 0.3
+    assert is_alarming(trainer.mismatch)
+
+
+def test_1_truncated_importance_sampling_weighs_tokens_by_what_the_sampler_got_wrong(tmp_path):
+    model = tiny.model()
+    group = tiny.group(model, 4, 1)
+    shifted = [replace(one, logprobs=one.logprobs - np.log([3.0, 1.5, 1.0, 0.5])) for one in group.rollouts]
+    given = [replace(group, rollouts=shifted)]
+    trainer = build(job(tmp_path, model, given, 1, size=4, micro_batch=4, truncation=2.0, learning_rate=0.0))
+    (batch,) = caught(trainer)
+    advantages = trainer.advantages_of(given[0])
+    for row in batch["advantages"].numpy():
+        whole = advantages[np.argmin(np.abs(advantages - row[2]))]
+        assert np.allclose(row, whole * np.array([2.0, 1.5, 1.0, 0.5]), atol=1e-3)
+
+
+def test_credit_of_an_answer_is_what_the_set_loses_without_it():
+    matrices = [np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([[0.2, 0.2]]), np.zeros((0, 2))]
+    found = answer_credits("vpo", matrices, {})
+    assert [one.shape for one in found] == [(3,), (1,), (0,)]
+    lost = np.array([0.75 - 0.5, 0.0, 0.0, 0.2])  # R of two opposite answers is 3/4, of one of them 1/2
+    assert np.allclose(np.concatenate(found), (lost - lost.mean()) / (lost.std() + 1e-6))
+    with pytest.raises(ValueError, match="sets"):
+        answer_credits("grpo", matrices, {})
+    assert not np.concatenate(answer_credits("best_of_m", [np.ones((2, 2))] * 3, {})).any()
+
+
+def test_credit_per_answer_reaches_the_loss_and_the_rest_has_the_completions(tmp_path):
+    model = tiny.model()
+    group = tiny.group(model, 4, 1)
+    owner = np.array([0, 1, -1, 2])  # the third token parts answers: it has the completion's
+    given = [replace(group, rollouts=[replace(one, owner=owner) for one in group.rollouts])]
+    trainer = build(job(tmp_path, model, given, 1, size=4, micro_batch=4, credit="answer", learning_rate=0.0))
+    (batch,) = caught(trainer)
+    whole, credits_ = trainer.advantages_of(given[0]), answer_credits("vpo", given[0].matrices, {})
+    wanted = {tuple(one.token_ids): np.array([c[0], c[1], a, c[2]])
+              for one, a, c in zip(given[0].rollouts, whole, credits_, strict=True)}  # fmt: skip
+    assert batch["advantages"].shape == (4, 4)
+    for ids, row in zip(batch["completion_ids"].numpy(), batch["advantages"].numpy(), strict=True):
+        assert np.allclose(row, wanted[tuple(ids)], atol=1e-5)
+
+
+def test_tokens_of_a_scaffold_belong_to_its_answers():
+    sampled = np.array([0, 1, 1, 0, 0, 1, 1, 1, 0, 1], dtype=bool)
+    assert owners(sampled, [0, 1, 2]).tolist() == [-1, 0, 0, -1, -1, 1, 1, 1, -1, 2]
+    assert owners(sampled, [0, 2]).tolist() == [-1, 0, 0, -1, -1, -1, -1, -1, -1, 1]  # the second gave no program
+
+
+def test_tokens_of_the_toy_belong_to_its_programs():
+    one, next_, end = toy_model.OPERATION, toy_model.NEXT, toy_model.EOS
+    tokens = [one, one, one, one, next_, one, one, next_, one, one + 1, one, one, end]
+    assert toy_model.owners(tokens, 3) == [0] * 4 + [-1] * 4 + [1] * 4 + [-1]
+    assert len(toy_model.parse(tokens, 3)) == 2
 
 
 def test_13_max_at_k_takes_small_groups():

@@ -53,7 +53,9 @@ def sample(policy, count, seed):
 def group(policy, count=16, seed=0):
     ids, logprobs = sample(policy, count, seed)
     rollouts = [
-        Rollout(i, ids[i], logprobs[i].astype(float), np.ones(ANSWERS, dtype=bool), scores(ids[i]), False)
+        Rollout(
+            i, ids[i], logprobs[i].astype(float), np.ones(ANSWERS, dtype=bool), scores(ids[i]), False, np.arange(ANSWERS)
+        )
         for i in range(count)
     ]
     return Group(1, 1, "tiny", PROMPT, rollouts, ANSWERS)

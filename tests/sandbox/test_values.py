@@ -102,3 +102,20 @@ def test_any_bytes_are_a_value_or_a_value_error(data):
 def test_forged_values_are_value_errors(text):
     with pytest.raises(ValueError, match="no value"):
         decode(text.encode())
+
+
+def test_arrays_of_other_libraries_cross_as_numpys():
+    import numpy as np
+
+    kind = type("ArrayImpl", (), {"__module__": "jaxlib._jax", "__array__": lambda self, *_, **__: np.arange(3.0)})
+    found = decode(encode({"x": [kind()]}))
+    assert found["x"][0].tolist() == [0.0, 1.0, 2.0]
+
+    def fails(self, *_, **__):
+        raise TypeError("no bfloat16")
+
+    broken = type("Tensor", (), {"__module__": "torch", "__array__": fails})
+    own = type("Own", (), {"__module__": "program", "__array__": lambda self: np.arange(3)})
+    for value in (broken(), own()):
+        with pytest.raises(Unsupported):
+            encode(value)
