@@ -18,6 +18,7 @@ import numpy as np
 
 from evolve import problem as problems
 from evolve.completion import Mutator
+from evolve.connection import FILE
 from evolve.database import Database
 from evolve.directions import line
 from evolve.distribution import effective, require
@@ -215,7 +216,7 @@ async def resume(
     """
     options = changed(folder, budgets, base_url)
     async with session(folder, options.mutator, say, observe) as shared:
-        return await go_on(folder, shared, accept_change)
+        return await go_on(folder, shared, accept_change, budgets, base_url)
 
 
 async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, session: Session) -> Result:
@@ -229,27 +230,39 @@ async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, 
 
 
 def changed(folder: Path, budgets: Mapping[str, Any], base_url: str | None = None) -> RunOptions:
-    """Change a run's budgets and server for good, and return its options.
+    """Return a run's options as they will be with other budgets and another server. Nothing is written: see `go_on`.
 
     Raises:
         BadInput: no run.
     """
     database = Database.open(folder)
     try:
-        stored = dict(database.run().options)
-        stored["search"] = {**stored["search"], **budgets}
-        if base_url is not None:
-            stored["mutator"] = {**stored["mutator"], "base_url": base_url, "model": None}
-        database.set_options(stored)
-        return RunOptions.restored(stored)
+        return RunOptions.restored(_changed(database.run().options, budgets, base_url))
     finally:
         database.close()
 
 
-async def go_on(folder: Path, session: Session, accept_change: bool = False) -> Result:
-    """Go on with a run. See `resume`."""
-    database = Database.open(folder)
+def _changed(stored: Mapping[str, Any], budgets: Mapping[str, Any], base_url: str | None) -> dict[str, Any]:
+    found = {**stored, "search": {**stored["search"], **budgets}}
+    if base_url is not None:
+        found["mutator"] = {**stored["mutator"], "base_url": base_url, "model": None}
+    return found
+
+
+async def go_on(
+    folder: Path,
+    session: Session,
+    accept_change: bool = False,
+    budgets: Mapping[str, Any] | None = None,
+    base_url: str | None = None,
+) -> Result:
+    """Go on with a run, its budgets and its server changed for good. See `resume`."""
+    if not (folder / FILE).is_file():
+        Database.open(folder)  # says what is wrong
     with only_process(folder):
+        database = Database.open(folder)
+        if budgets or base_url is not None:
+            database.set_options(_changed(database.run().options, budgets or {}, base_url))
         row = database.run()
         problem = problems.load(Path(row.problem), **row.options.get("place", {}))
         if problem.digest != row.problem_digest:
@@ -299,9 +312,8 @@ async def _search_with_baseline(
     search = replace(options.search, selection="initial", inspirations=0, top=0, diverse=0, candidates=result.candidates)
     plain = replace(options, search=replace(search, tokens=None, minutes=None, patience=None, reach=None), baseline=None)
     session.say(f"best of {result.candidates} from the initial program, for comparison: {place}")
-    if (place / "run.sqlite").exists():
-        changed(place, {"candidates": result.candidates})
-        await go_on(place, session, accept_change)
+    if (place / FILE).exists():
+        await go_on(place, session, accept_change, {"candidates": result.candidates})
     else:
         await begin(place, problem, plain, run_seed(folder), session)
     return result

@@ -25,7 +25,7 @@ from evolve.connection import FILE, Store, connect, errors, migrate, new_engine
 from evolve.errors import BadInput
 from evolve.events import Events, record_event
 from evolve.files import make_folder
-from evolve.history import Committed, Totals, committed, history, oldest, seeds, totals
+from evolve.history import Committed, Totals, committed, history, oldest, ranked, seeds, totals
 from evolve.outdated import outdate, waiting
 from evolve.problem import Problem
 from evolve.quarantine import quarantine
@@ -476,6 +476,12 @@ class Database:
         with self._store.read() as connection:
             found: int | None = connection.execute(query).scalar()
         return found
+
+    def best(self) -> int | None:
+        """Return the id of the best program, prompts that are not committed included, or None before the first."""
+        with self._store.read() as connection:
+            row = connection.execute(ranked(1)).first()
+        return None if row is None else int(row.id)
 
     def totals(self) -> Totals:
         """Return what the run has used so far, prompts that are not committed included."""

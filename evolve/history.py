@@ -12,6 +12,20 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select
 from evolve import schema as s
 from evolve.population import Member
 
+BETTER = (s.program.c.solved.desc(), s.program.c.fitness.desc(), func.length(s.source.c.text), s.program.c.id)
+"""The order of programs everywhere: solved, fitness, then the shorter source, then the older. See `Member.rank`."""
+
+
+def ranked(count: int) -> Select[Any]:
+    """Select the best distinct programs that ran, with their sources."""
+    return (
+        select(s.program, s.source.c.text)
+        .join(s.source)
+        .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
+        .order_by(*BETTER)
+        .limit(count)
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -155,4 +169,4 @@ def _brought(prompt: Row[Any], programs: Sequence[Row[Any]]) -> Committed:
 
 def _member(row: Row[Any]) -> Member:
     scores = np.array([np.nan if value is None else value for value in row.scores], dtype=float)
-    return Member(row.id, row.text, scores, row.fitness, {} if row.metrics is None else row.metrics["given"])
+    return Member(row.id, row.text, scores, row.fitness, {} if row.metrics is None else row.metrics["given"], row.solved)

@@ -183,9 +183,8 @@ class Search:
         Raises:
             SandboxError: a fault of the machine; the run can be resumed.
         """
-        reason, best = self.reason(), self._population.best
-        assert best is not None
-        winner = best.id if self._solved is None else self._solved
+        reason, winner = self.reason(), self._database.best()
+        assert winner is not None
         confirmed = await self._confirm(winner)
         candidates = self._database.totals().candidates
         return Result(reason or Reason.CANDIDATES, winner, self._solved is not None, confirmed, candidates)
@@ -405,4 +404,4 @@ class Search:
         results = await self._scorer.hidden(self._database.source(program))
         if results:
             self._database.record_hidden(program, results)
-        return self._solved is not None and all(result.score >= 1 for result in results)
+        return self._database.score(program).solved and all(result.score >= 1 for result in results)

@@ -59,6 +59,7 @@ class Member:
         scores: (k,) float array, one per objective, higher is better; NaN where it has no value.
         fitness: one number for elites.
         metrics: of an evaluator, for features.
+        solved: whether it passes every visible test.
     """
 
     id: int
@@ -66,6 +67,7 @@ class Member:
     scores: NDArray[np.float64]
     fitness: float
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    solved: bool = False
 
     @property
     def signature(self) -> bytes:
@@ -73,9 +75,9 @@ class Member:
         return np.packbits(self.scores >= 1.0).tobytes()
 
     @property
-    def rank(self) -> tuple[float, int, int]:
-        """The order of elites: fitness, then the shorter source, then the older program."""
-        return (self.fitness, -len(self.source), -self.id)
+    def rank(self) -> tuple[bool, float, int, int]:
+        """The order of programs everywhere (`history.BETTER`): solved, fitness, then the shorter source, then the older."""
+        return (self.solved, self.fitness, -len(self.source), -self.id)
 
     def better_than(self, other: Member) -> bool:
         """Compare by rank."""
@@ -138,7 +140,7 @@ class Island:
     def __init__(self, capacity: int):
         self._capacity = capacity
         self._cells: dict[Hashable, Member] = {}
-        self._by_rank: list[tuple[tuple[float, int, int], Hashable]] = []
+        self._by_rank: list[tuple[tuple[bool, float, int, int], Hashable]] = []
         self.seen = self.since_better = 0
         self.best: Member | None = None
 
@@ -171,7 +173,7 @@ class Island:
         self.best, self.since_better = None, 0
 
 
-def _rank(entry: tuple[tuple[float, int, int], Hashable]) -> tuple[float, int, int]:
+def _rank(entry: tuple[tuple[bool, float, int, int], Hashable]) -> tuple[bool, float, int, int]:
     return entry[0]
 
 

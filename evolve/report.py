@@ -11,11 +11,8 @@ from sqlalchemy import Connection, Row, func, select
 from evolve import schema as s
 from evolve.connection import FILE, connect, reading
 from evolve.errors import BadInput
-from evolve.history import totals
+from evolve.history import ranked, totals
 from sandbox.base import Verdict
-
-BETTER = (s.program.c.solved.desc(), s.program.c.fitness.desc(), func.length(s.source.c.text), s.program.c.id)
-"""The order of programs everywhere: solved, fitness, then the shorter source, then the older."""
 
 
 class Report:
@@ -41,7 +38,7 @@ class Report:
         with self._store.read() as connection:
             run = connection.execute(select(s.run)).one()
             used = totals(connection)
-            best = connection.execute(_ranked(1)).first()
+            best = connection.execute(ranked(1)).first()
             models = list(connection.scalars(select(s.mutator.c.name)))
         return {
             "problem": run.problem_name,
@@ -68,7 +65,7 @@ class Report:
     def top(self, count: int = 10) -> list[dict[str, Any]]:
         """Return the best programs, twins left out."""
         with self._store.read() as connection:
-            return [_brief(row) for row in connection.execute(_ranked(count))]
+            return [_brief(row) for row in connection.execute(ranked(count))]
 
     def program(self, identity: int | None = None) -> dict[str, Any]:
         """Return one program with its source and its verdict per test; the best one without `identity`.
@@ -78,7 +75,7 @@ class Report:
         """
         with self._store.read() as connection:
             if identity is None:
-                best = connection.execute(_ranked(1)).first()
+                best = connection.execute(ranked(1)).first()
                 if best is None:
                     raise BadInput(f"{self._path.parent} holds no program that ran yet.")
                 identity = best.id
@@ -214,16 +211,6 @@ class Report:
             "completion_tokens": used.completion_tokens,
             "completion_tokens_per_second": round(used.completion_tokens / mutator, 1) if mutator else None,
         }
-
-
-def _ranked(count: int) -> Any:
-    return (
-        select(s.program, s.source.c.text)
-        .join(s.source)
-        .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
-        .order_by(*BETTER)
-        .limit(count)
-    )
 
 
 def _tests(connection: Connection) -> list[str]:

@@ -76,8 +76,7 @@ async def start_suite(entries: Sequence[Entry], budget: int, share: Share, say: 
             async with slots:
                 name = entry.folder.name
                 if (entry.folder / FILE).is_file():
-                    changed(entry.folder, {"candidates": candidates})
-                    results[name] = await go_on(entry.folder, shared)
+                    results[name] = await go_on(entry.folder, shared, budgets={"candidates": candidates})
                 else:
                     options = replace(entry.options, search=replace(entry.options.search, candidates=candidates))
                     results[name] = await begin(entry.folder, entry.problem, options, entry.seed, shared)

@@ -256,7 +256,7 @@ def _work(spec: AdapterSpec) -> None:
         return
     board.close()
     trainer.model.save_pretrained(unborn)
-    if spec.keep_optimizer:
+    if spec.keep_optimizer and trainer.optimizer is not None:
         torch.save(trainer.optimizer.state_dict(), unborn / OPTIMIZER)
     tokens = sum(len(group.prompt_ids) + len(rollout.token_ids) for group in kept for rollout in group.rollouts)
     sampled = sum(int(rollout.sampled.sum()) for group in kept for rollout in group.rollouts)
@@ -274,6 +274,7 @@ def _work(spec: AdapterSpec) -> None:
         "trained_tokens": round(tokens * options.epochs),
         "start_seconds": round(start_seconds, 2),
         "mismatch": trainer.mismatch,
+        "credit": options.credit,
         "train_seconds": round(trained - loaded, 2),
         "tokens_per_second": round(tokens * options.epochs / max(1e-9, trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
@@ -315,7 +316,7 @@ def card(result: Mapping[str, Any]) -> str:
         f"{result['peak_memory_mb']} MB",
         f"- set reward of the rollouts, first and last step: {first.get(REWARD)}, {last.get(REWARD)}",
         f"- sampler against trainer before the first step: {result.get('mismatch')}",
-        f"- credit: {CREDIT[result['options'].get('credit', 'completion')]}",
+        f"- credit: {CREDIT[result.get('credit', 'completion')]}",
         f"- options: `{json.dumps(result['options'])}`",
         "",
         "Load it with PEFT, with vLLM (`--enable-lora`), or with `evolve run --adapter FOLDER`.",

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from evolve import problem as problems
-from evolve.compose import RunOptions, Session, begin, changed, go_on, only_process
+from evolve.compose import RunOptions, Session, begin, go_on, only_process
 from evolve.connection import FILE
 from evolve.errors import BadInput, EvolveError
 from evolve.files import make_folder
@@ -198,8 +198,7 @@ async def _generate(
 ) -> None:
     """Bring a problem's run to so many generations of one prompt."""
     if (place.run / FILE).is_file():
-        changed(place.run, {"generations": generations})
-        result = await go_on(place.run, session)
+        result = await go_on(place.run, session, budgets={"generations": generations})
     else:
         search = Options(
             prompts=1,

@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 """A model that vLLM serves in no time."""
 
 import pytest
@@ -28,4 +31,26 @@ def tiny(tmp_path_factory):
     tokenizer.save_pretrained(folder / "tiny")
     lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
     get_peft_model(model, lora).save_pretrained(folder / "v1")
+    return folder
+
+
+CHECKER = """def check(input, expected, got):
+    return (sum(map(ord, got)) * int(input) % 97) / 96
+"""
+
+
+def write_letters(folder: Path) -> Path:
+    """A problem whose answers are texts that are worth something at random: even a random model's completions differ."""
+    tests = [{"id": str(number), "stdin": str(number), "expected": ""} for number in (1, 2, 3)]
+    tests.append({"id": "h", "stdin": "5", "expected": "", "hidden": True})
+    files = {
+        "problem.yaml": json.dumps({"name": folder.name, "statement": "Write letters.", "entry": "stdin",
+                                    "language": "text", "comparison": "checker"}),
+        "initial_program.txt": "abc\n",
+        "tests.jsonl": "\n".join(map(json.dumps, tests)),
+        "checker.py": CHECKER,
+    }  # fmt: skip
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
     return folder
