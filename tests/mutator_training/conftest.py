@@ -1,7 +1,7 @@
+"""A model that vLLM serves in no time, and a problem on which even its answers differ."""
+
 import json
 from pathlib import Path
-
-"""A model that vLLM serves in no time."""
 
 import pytest
 import torch
