@@ -167,10 +167,10 @@ event = Table(
         "kind",
         String(20),
         nullable=False,
-        doc="start, resume, import, isolation, sampling (what decides the distribution), generation, prompt-shortened, "
-        "edits-given-up, refresh (at which prompt), "
-        "refreshed (what came of it), mutator-use (which version from now on), quarantine (a row that "
-        "was set aside), problem-changed (what, and which programs are scored anew), fault or end",
+        doc="start, resume, import, isolation, sampling (what decides the distribution), scale (of objectives, for "
+        "training), generation, prompt-shortened, edits-given-up, refresh (at which prompt), refreshed (what came of it), "
+        "mutator-use (which version from now on), quarantine (a row that was set aside), problem-changed (what, and which "
+        "programs are scored anew), fault or end",
     ),
     Column("data", JSON, nullable=False),
 )

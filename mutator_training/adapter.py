@@ -297,7 +297,7 @@ def _steps_before(spec: AdapterSpec) -> int:
 
 CREDIT = {
     "completion": "one advantage for all tokens of a completion, as the estimators are defined",
-    "answer": "each answer's tokens have what the set loses without it (VectorEvolve's own, not the paper's)",
+    "answer": "each answer's tokens have what it adds over others in its place (VectorEvolve's own, not the paper's)",
 }
 
 

@@ -23,6 +23,7 @@ its estimate, and `concentration` may grow sparser with many tests.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,11 +160,18 @@ def _set_rewards(name: str, matrices: Matrices, options: Mapping[str, Any]) -> t
     return np.array([of(_means(matrix)) if len(matrix) else 0.0 for matrix in matrices]), 0.0
 
 
-def answer_credits(name: str, matrices: Matrices, options: Mapping[str, Any]) -> list[Array]:
-    """Return, per completion, the advantage (m_i,) of each of its answers: what the set loses without it.
+REPLACEMENTS = 16
+"""Other completions whose answer at the same place stands in for an answer, to tell what it adds."""
 
-    The credit of answer j of the set S is R(S) - R(S without j), z-normed over all answers of the group. This is ours, not
-    the paper's: its gradient points where that of one credit for the whole completion does, with less noise.
+
+def answer_credits(name: str, matrices: Matrices, options: Mapping[str, Any]) -> list[Array]:
+    """Return, per completion, the advantage (m_i,) of each of its answers: what it adds over the others' at its place.
+
+    The credit of answer j of the set S is R(S) minus the mean of R(S with j replaced by answer j of each other completion),
+    a counterfactual baseline (COMA, arXiv 1705.08926, eq. 4), which does not depend on the answer itself; divided by the
+    standard deviation over the group. This is ours, not the paper's on VPO. What a set loses without the answer, R(S) - R(S
+    without j), is no such measure: it is 0 for every answer of {a, b, a, b}, whatever a third kind would add, and a training
+    on it stops short of the optimum (docs/estimators.md).
 
     Args:
         name: of a set estimator (`SEVERAL_ANSWERS`).
@@ -176,12 +184,25 @@ def answer_credits(name: str, matrices: Matrices, options: Mapping[str, Any]) ->
     if name not in SEVERAL_ANSWERS:
         raise ValueError(f"credit per answer is for estimators of sets ({', '.join(sorted(SEVERAL_ANSWERS))}), not {name}")
     arrays = checked(matrices)
-    without = [np.delete(array, place, axis=0) for array in arrays for place in range(len(array))]
-    rewards, error = _set_rewards(name, [*arrays, *without], options)
-    sizes = [len(array) for array in arrays]
-    lost = np.repeat(rewards[: len(arrays)], sizes) - rewards[len(arrays) :]
-    advantages = np.zeros_like(lost) if not lost.size or lost.std() < DEAD_BAND * error else normalised(lost)
-    return np.split(advantages, np.cumsum(sizes)[:-1])
+    places = [(index, place) for index, array in enumerate(arrays) for place in range(len(array))]
+    swapped: list[Array] = []
+    counts = []
+    for index, place in places:
+        others = [array[place] for number, array in enumerate(arrays) if number != index and place < len(array)]
+        taken = np.unique(np.linspace(0, len(others) - 1, min(len(others), REPLACEMENTS)).round().astype(int))
+        counts.append(len(taken))
+        for other in taken:
+            one = arrays[index].copy()
+            one[place] = others[other]
+            swapped.append(one)
+    rewards, error = _set_rewards(name, [*arrays, *swapped], options)
+    ends = len(arrays) + np.cumsum([0, *counts])
+    means = [rewards[start:end].mean() if end > start else np.nan for start, end in itertools.pairwise(ends)]
+    credit = np.array([rewards[index] - mean for (index, _), mean in zip(places, means, strict=True)])
+    credit = np.nan_to_num(credit)
+    spread = credit.std() if credit.size else 0.0
+    advantages = np.zeros_like(credit) if spread < max(EPSILON, DEAD_BAND * error) else credit / (spread + EPSILON)
+    return np.split(advantages, np.cumsum([len(array) for array in arrays])[:-1])
 
 
 ESTIMATORS: dict[str, Callable[..., Array]] = {
@@ -195,6 +216,9 @@ ESTIMATORS: dict[str, Callable[..., Array]] = {
     "best_of_m": best_of_m,
     "vpo": vpo,
 }
+
+SCALAR = frozenset({"grpo", "dr_grpo", "maxrl", "max_at_k"})
+"""Estimators of one number per answer: the mean of its vector, or the objective that is the fitness."""
 
 DRAWN = frozenset({"random_weighting"})
 """Estimators that take a `seed`."""

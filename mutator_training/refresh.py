@@ -22,6 +22,7 @@ from evolve.refresher import Context
 from mutator_training.adapter import OPTIMIZER, AdapterSpec, NoSignal, TrainingError, train
 from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
 from mutator_training.gate import Gate, Verdict
+from mutator_training.rollouts import SCALE, Scale
 
 Trainer = Callable[[AdapterSpec, Callable[[str], None], threading.Event], dict[str, Any]]
 FAILURES = 3
@@ -139,8 +140,9 @@ class MutatorRefresher:
         number = 1 + sum(row.adapter is not None for row in database.versions.all())
         name, folder = f"{context.folder.name}-v{number}", self._adapters / f"v{number}"
         shutil.rmtree(folder, ignore_errors=True)  # of a kill between publishing and recording
+        scale = self._scale()
         started = time.monotonic()
-        figures: dict[str, Any] = {"version": f"v{number}", "prompt": prompt, "accepted": False}
+        figures: dict[str, Any] = {"version": f"v{number}", "prompt": prompt, "accepted": False, **scale}
         try:
             result = await self._train(folder, 0 if last is None else int(last["prompt"]))
             figures |= {name: result[name] for name in KEPT if name in result}
@@ -158,6 +160,19 @@ class MutatorRefresher:
             self._record(figures, started)
             return
         await self._decide(name, prompt, figures, started)
+
+    def _scale(self) -> dict[str, Any]:
+        """Record the run's scale where it has none or has outgrown it; return its version, for the record."""
+        database = self._context.database
+        current, used = database.read(Scale.current), database.read(Scale.of)
+        if current.seen is None:
+            return {}
+        version = used.version
+        if version == 0 or used.outgrown_by(current):
+            last = database.events.last(SCALE)
+            version = 1 + (0 if last is None else int(last["version"]))
+            database.events.record(SCALE, **current.recorded(version))
+        return {"scale": version}
 
     async def _train(self, folder: Path, after: int) -> dict[str, Any]:
         """Train in a child process; on the CPU the server gives its cores meanwhile."""

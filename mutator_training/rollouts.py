@@ -1,8 +1,7 @@
 """Groups of rollouts from a run's database: what the search sampled is what the mutator is trained on, nothing is repeated.
 
-A group is the completions of one prompt. Score vectors are mapped to [0, 1] (`Scale`): tests as they are, an evaluator's
-metrics by problem.yaml's scale, else as they are where the run saw only values in [0, 1], else by their rank among the
-run's valid programs. An answer without a program, or whose program could not run, has the vector of zeros.
+A group is the completions of one prompt. Score vectors are mapped to [0, 1] (`Scale`). An answer without a program, or
+whose program could not run, has the vector of zeros.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, select
 from evolve import problem as problems
 from evolve import schema as s
 from evolve.connection import reading
+from evolve.directions import COMBINED
 from evolve.errors import BadInput
 from evolve.outdated import OUTDATED
 from mutator_training.simplex import Array
@@ -68,6 +68,8 @@ class Group:
     answers: int
     temperature: float = 1.0
     """Of the sampling, under which the log-probabilities are."""
+    fitness: int | None = None
+    """The objective that is the fitness by itself (`combined_score`); None where that is the mean of all."""
 
     @property
     def matrices(self) -> list[Array]:
@@ -166,7 +168,10 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
             if len(rollouts) < 2:
                 leave_out("alone in its group", len(rollouts))
                 continue
-            found.append(Group(prompt.id, prompt.generation, name, np.array(ids), rollouts, prompt.answers, temperature))
+            fitness = scale.fitness if scale.fitness is None or scale.fitness < (wanted.tests or scale.k) else None
+            found.append(
+                Group(prompt.id, prompt.generation, name, np.array(ids), rollouts, prompt.answers, temperature, fitness)
+            )
     return found, left_out
 
 
@@ -218,23 +223,52 @@ def _matrix(connection: Connection, completion: int, scale: Scale) -> Array:
     return scale.apply(rows)
 
 
+SCALE = "scale"
+"""Kind of the events that hold a run's scale."""
+
+VALID = 1 / 16
+"""The least that an objective of an evaluator is worth in a program that ran; one that did not has 0."""
+
+MOST_VALUES = 257
+"""Of an objective, kept for its ranks."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scale:
     """Maps score vectors to [0, 1].
 
+    Scores of tests are what they are. An evaluator's objectives are mapped by problem.yaml's scale, else as they are where
+    the run saw only values in [0, 1], else by their rank among the run's valid programs; and from there to [`VALID`, 1], so
+    that every program that ran is worth more than one that did not.
+
     Attributes:
         k: objectives.
-        seen: per objective the sorted values of the run's valid programs; None where the scores are those of tests.
+        seen: per objective sorted values of the run's valid programs; None where the scores are those of tests.
         scales: per objective the values that map to 0 and 1.
+        fitness: the place of `combined_score`, which is the fitness, or None.
+        version: of this scale in its run, from 1; 0 where nothing is recorded.
     """
 
     k: int
     seen: Sequence[Array] | None
     scales: Mapping[int, tuple[float, float]]
+    fitness: int | None = None
+    version: int = 0
 
     @classmethod
     def of(cls, connection: Connection) -> Scale:
-        """Return a run's scale."""
+        """Return a run's scale: the recorded one, so that a value is worth the same from refresh to refresh."""
+        events = select(s.event.c.data).where(s.event.c.kind == SCALE).order_by(s.event.c.id.desc()).limit(1)
+        recorded = connection.execute(events).scalar()
+        current = cls.current(connection)
+        if recorded is None or current.seen is None or recorded["k"] != current.k:
+            return current
+        seen = [np.array(values, dtype=np.float64) for values in recorded["seen"]]
+        return cls(current.k, seen, current.scales, current.fitness, recorded["version"])
+
+    @classmethod
+    def current(cls, connection: Connection) -> Scale:
+        """Return the scale that a run's programs so far give."""
         objectives = connection.execute(select(s.objective.c.name, s.objective.c.kind).order_by(s.objective.c.id)).all()
         if not any(objective.kind == "metric" for objective in objectives):
             return cls(len(objectives), None, {})
@@ -245,11 +279,26 @@ class Scale:
         )
         k = len(objectives)
         matrix = np.array([_padded(row, k) for row in rows], dtype=np.float64).reshape(-1, k)
-        seen = [np.sort(column[~np.isnan(column)]) for column in matrix.T]
+        seen = [_kept(np.sort(column[~np.isnan(column)])) for column in matrix.T]
         run = connection.execute(select(s.run)).one()
         problem = problems.load(Path(run.problem), **run.options.get("place", {}))
-        scales = problem.scales([objective.name for objective in objectives])
-        return cls(k, seen, scales)
+        names = [objective.name for objective in objectives]
+        return cls(k, seen, problem.scales(names), names.index(COMBINED) if COMBINED in names else None)
+
+    def outgrown_by(self, current: Scale) -> bool:
+        """Return whether a run has left the range that this scale was made of, so that it needs a new version."""
+        if self.seen is None or current.seen is None:
+            return False
+        if self.k != current.k:
+            return True
+        return any(
+            len(new) and (not len(old) or new[0] < old[0] or new[-1] > old[-1])
+            for old, new in zip(self.seen, current.seen, strict=True)
+        )
+
+    def recorded(self, version: int) -> dict[str, Any]:
+        """Return what an event keeps of it."""
+        return {"version": version, "k": self.k, "seen": [values.tolist() for values in self.seen or ()]}
 
     def apply(self, rows: Sequence[Sequence[float | None] | None]) -> Array:
         """Return the (m, k) matrix in [0, 1] of recorded vectors; zeros for None."""
@@ -262,7 +311,7 @@ class Scale:
         return np.clip(matrix, 0.0, 1.0)
 
     def _unit(self, vector: Array) -> Array:
-        """Map one vector of the run as `evolve.selection.to_unit` maps it among all valid programs."""
+        """Map one vector of the run as `evolve.selection.to_unit` maps it among all valid programs, and above `VALID`."""
         assert self.seen is not None
         unit = np.zeros(self.k)
         for place, (value, seen) in enumerate(zip(vector, self.seen, strict=True)):
@@ -270,15 +319,24 @@ class Scale:
                 continue
             if place in self.scales:
                 low, high = self.scales[place]
-                unit[place] = (value - low) / (high - low)
+                share = (value - low) / (high - low)
             elif seen[0] >= 0.0 and seen[-1] <= 1.0:
-                unit[place] = value
+                share = value
             elif seen[0] == seen[-1]:
-                unit[place] = 1.0
+                share = 1.0
             else:
                 left, right = np.searchsorted(seen, value, "left"), np.searchsorted(seen, value, "right")
-                unit[place] = (left + right - 1) / 2 / (len(seen) - 1)
+                share = (left + right - 1) / 2 / (len(seen) - 1)
+            unit[place] = VALID + (1 - VALID) * min(max(share, 0.0), 1.0)
         return unit
+
+
+def _kept(values: Array) -> Array:
+    """Return sorted values, thinned out where they are many, the least and the greatest kept."""
+    if len(values) <= MOST_VALUES:
+        return values
+    kept: Array = values[np.linspace(0, len(values) - 1, MOST_VALUES).round().astype(int)]
+    return kept
 
 
 def _padded(row: Sequence[float | None], k: int) -> list[float]:

@@ -75,7 +75,9 @@ def train(
     ] = False,
     credit: Annotated[
         Literal["completion", "answer"],
-        typer.Option(help="Whose advantage a token has: its completion's, or what the set loses without its answer."),
+        typer.Option(
+            help="Whose advantage a token has: its completion's, or what its answer adds over others in its place."
+        ),
     ] = "completion",
     truncation: Annotated[
         float | None,

@@ -33,7 +33,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import import_utils
 
-from mutator_training.estimators import DRAWN, ESTIMATORS, answer_credits, diagnose
+from mutator_training.estimators import DRAWN, ESTIMATORS, SCALAR, answer_credits, diagnose
 from mutator_training.rollouts import Group, Rollout
 from mutator_training.simplex import Array
 
@@ -63,9 +63,10 @@ class TrainerOptions:
         learning_rate: of AdamW, constant.
         beta: weight of the KL divergence (k3) to the base model.
         trainer: passed through to `GRPOConfig`; unknown keys fail there.
-        credit: `completion` gives all tokens of a completion its advantage, as VPO is defined; `answer` gives each answer's
-            tokens what the set loses without it (`estimators.answer_credits`), and the separators and the end that the
-            model writes the completion's. Of completions whose answers' tokens are not known, all have the completion's.
+        credit: `completion` gives all tokens of a completion its advantage, as VPO is defined; `answer` gives each
+            answer's tokens what it adds over others in its place (`estimators.answer_credits`), and the separators and the
+            end that the model writes the completion's. Of completions whose answers' tokens are not known, all have the
+            completion's.
         truncation: truncated importance sampling: the greatest weight of a token by which the trainer's probabilities
             correct the sampler's; None clips the ratio to the sampler's instead, as PPO does.
     """
@@ -161,7 +162,13 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         options = dict(self._options.estimator_options)
         if self._options.estimator in DRAWN:
             options.setdefault("seed", (int(self.args.seed), self.state.global_step, group.prompt))
-        return self._estimator(group.matrices, **options)
+        return self._estimator(self._judged(group), **options)
+
+    def _judged(self, group: Group) -> list[Array]:
+        """Return the score matrices that the estimator gets: of a single number the fitness alone, where that is one."""
+        if self._options.estimator in SCALAR and group.fitness is not None:
+            return [matrix[:, [group.fitness]] for matrix in group.matrices]
+        return group.matrices
 
     def token_advantages_of(self, group: Group) -> list[Array]:
         """Return an advantage per token, (n,) of each rollout of a group: of its answer, else of the completion."""

@@ -10,7 +10,7 @@ from evolve.completion import Completion
 from evolve.errors import BadInput
 from evolve.scripted import ScriptedMutator
 from evolve.selection import to_unit
-from mutator_training.rollouts import Selection, groups
+from mutator_training.rollouts import VALID, Selection, groups
 from tests.evolve.test_folders import SQUARE, Run, solve
 from tests.evolve.test_loop import Run as LoopRun
 from tests.evolve.test_loop import block
@@ -88,7 +88,7 @@ def test_metrics_are_mapped_by_scale_or_by_rank_among_the_valid_programs(tmp_pat
     rows = connection.execute(query).fetchall()
     connection.close()
     raw = np.array([row[1:] for row in rows], dtype=float)
-    unit = to_unit(raw, {1: (0.0, 10.0)})  # hits: {scale: [0, 10]}; error by rank
+    unit = VALID + (1 - VALID) * to_unit(raw, {1: (0.0, 10.0)})  # hits: {scale: [0, 10]}; error by rank
     seen = {tuple(np.round(row, 9)) for matrix in matrices for row in matrix}
     assert seen <= {tuple(np.round(row, 9)) for row in unit} | {(0.0, 0.0)}
     assert tuple(np.round(unit[raw[:, 1].argmax()], 9)) in seen

@@ -5,15 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evolve import problem as problems
+from evolve.database import Database
 from evolve.distribution import departures, effective, require
 from evolve.errors import BadInput
+from evolve.score import Score
 from mutator_training import tiny as toy_model
 from mutator_training.adapter import AdapterSpec, has_signal, is_alarming
 from mutator_training.estimators import ESTIMATORS, answer_credits, max_at_k, vpo
 from mutator_training.gate import compare, has_fallen
-from mutator_training.rollouts import Group, Rollout, owners
+from mutator_training.rollouts import Group, Rollout, Scale, owners
 from mutator_training.simplex import set_rewards
 from mutator_training.trainer import FILLER, build
+from sandbox.base import Verdict
+from sandbox.judge import TestResult
+from tests.evolve.test_hostile_folders import evaluated
 from tests.mutator_training import tiny
 from tests.mutator_training.test_trainer import caught, job, quiet  # noqa: F401  (a fixture)
 
@@ -213,15 +219,25 @@ def test_1_truncated_importance_sampling_weighs_tokens_by_what_the_sampler_got_w
         assert np.allclose(row, whole * np.array([2.0, 1.5, 1.0, 0.5]), atol=1e-3)
 
 
-def test_credit_of_an_answer_is_what_the_set_loses_without_it():
-    matrices = [np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([[0.2, 0.2]]), np.zeros((0, 2))]
+def test_credit_of_an_answer_is_what_it_adds_over_others_in_its_place():
+    a, b = [1.0, 0.0], [0.0, 1.0]
+    matrices = [np.array([a, b]), np.array([a, a]), np.zeros((0, 2))]
     found = answer_credits("vpo", matrices, {})
-    assert [one.shape for one in found] == [(3,), (1,), (0,)]
-    lost = np.array([0.75 - 0.5, 0.0, 0.0, 0.2])  # R of two opposite answers is 3/4, of one of them 1/2
-    assert np.allclose(np.concatenate(found), (lost - lost.mean()) / (lost.std() + 1e-6))
+    assert [one.shape for one in found] == [(2,), (2,), (0,)]
+    credit = np.array([0.0, 0.75 - 0.5, 0.0, 0.5 - 0.75])  # R of both is 3/4, of one kind alone 1/2
+    assert np.allclose(np.concatenate(found), credit / credit.std(), atol=1e-4)
     with pytest.raises(ValueError, match="sets"):
         answer_credits("grpo", matrices, {})
     assert not np.concatenate(answer_credits("best_of_m", [np.ones((2, 2))] * 3, {})).any()
+    assert not np.concatenate(answer_credits("vpo", [np.array([a, b])], {})).any()  # nobody to compare with
+
+
+def test_credit_sees_what_a_third_kind_adds_to_two_that_are_there_twice():
+    a, b, c = [1.0, 0.0], [0.0, 1.0], [0.6, 0.6]
+    twice, third = np.array([a, b, a, b]), np.array([a, b, a, c])
+    found = answer_credits("vpo", [twice, twice, twice, third], {})
+    assert found[3][3] == max(np.concatenate(found)) > 1
+    assert not found[3][:3].any()
 
 
 def test_credit_per_answer_reaches_the_loss_and_the_rest_has_the_completions(tmp_path):
@@ -250,6 +266,68 @@ def test_tokens_of_the_toy_belong_to_its_programs():
     tokens = [one, one, one, one, next_, one, one, next_, one, one + 1, one, one, end]
     assert toy_model.owners(tokens, 3) == [0] * 4 + [-1] * 4 + [1] * 4 + [-1]
     assert len(toy_model.parse(tokens, 3)) == 2
+
+
+EVALUATED = """def evaluate(path): return {"combined_score": 1.0}
+"""
+
+
+def vectors(tmp_path, values):
+    """A run of an evaluator whose programs have these vectors of (combined_score, speed)."""
+    folder = evaluated(tmp_path / "p", evaluator__py=EVALUATED, problem__yaml="objectives: {speed: {direction: max}}\n")
+    problem = problems.load(folder)
+    database = Database.create(tmp_path / "run", problem, {"search": {}, "mutator": {}}, 0, {})
+    for combined, speed in values:
+        numbers = {"combined_score": combined, "speed": speed}
+        score = Score((TestResult(Verdict.PASS, 1.0),), np.empty(0), True, "x", combined, False, numbers, numbers)
+        database.record_seed(f"x = {combined}, {speed}\n", "python", score)
+    return database
+
+
+def test_5_a_program_that_ran_is_worth_more_than_one_that_did_not(tmp_path):
+    database = vectors(tmp_path, [(0.0, -5.0), (0.5, 3.0), (1.0, 9.0)])
+    scale = database.read(Scale.of)
+    rows = scale.apply([[-5.0, 0.0], [9.0, 1.0], None, [3.0, 0.5]])
+    assert (rows[0] >= 1 / 16).all()
+    assert (rows[1] == 1).all()
+    assert not rows[2].any()
+    assert scale.fitness == database.objectives.index("combined_score")
+
+
+def test_5_a_scale_holds_until_the_run_outgrows_it(tmp_path):
+    database = vectors(tmp_path, [(0.2, 1.0), (0.4, 2.0), (0.6, 8.0)])
+    first = database.read(Scale.of)
+    assert first.version == 0
+    database.events.record("scale", **first.recorded(1))
+    worth = database.read(Scale.of).apply([[2.0, 0.4]])
+    for number, speed in enumerate((1.1, 1.2, 1.3, 1.4)):
+        numbers = {"combined_score": 0.3, "speed": speed}
+        score = Score((TestResult(Verdict.PASS, 1.0),), np.empty(0), True, "x", 0.3, False, numbers, numbers)
+        database.record_seed(f"y = {number}\n", "python", score)
+    frozen = database.read(Scale.of)
+    assert frozen.version == 1
+    assert np.array_equal(frozen.apply([[2.0, 0.4]]), worth)
+    assert not np.array_equal(database.read(Scale.current).apply([[2.0, 0.4]]), worth)
+    assert not frozen.outgrown_by(database.read(Scale.current))
+    numbers = {"combined_score": 0.9, "speed": 99.0}
+    score = Score((TestResult(Verdict.PASS, 1.0),), np.empty(0), True, "x", 0.9, False, numbers, numbers)
+    database.record_seed("z = 1\n", "python", score)
+    assert frozen.outgrown_by(database.read(Scale.current))
+    database.close()
+
+
+def test_5_grpo_optimises_the_fitness_where_that_is_one_number(tmp_path):
+    model = tiny.model()
+    group = tiny.group(model, 4, 1)
+    scores = [np.array([[value, 1 - value]]) for value in (0.1, 0.2, 0.3, 0.9)]  # their means are all the same
+    rollouts = [replace(one, scores=matrix, owner=None) for one, matrix in zip(group.rollouts, scores, strict=True)]
+    for estimator, alive in (("grpo", True), ("max_at_k", True), ("vpo", False)):
+        fit = replace(group, rollouts=rollouts, fitness=0)
+        trainer = build(job(tmp_path / estimator, model, [fit], 1, size=4, micro_batch=4, estimator=estimator))
+        found = trainer.advantages_of(fit)
+        assert found.any() == alive
+        assert not alive or found.argmax() == 3
+        assert not trainer.advantages_of(replace(fit, fitness=None)).any()
 
 
 def test_13_max_at_k_takes_small_groups():
