@@ -27,6 +27,9 @@ from mutator_training.simplex import Array, Concentration, set_rewards
 LEVEL = 0.05
 """Of the test: how often an equal version is rejected."""
 
+POOLED_LEVEL = 0.01
+"""Of the comparison with the best version so far, which is made at every refresh."""
+
 ROUND = 1e-12
 SEEDS = 1 << 31
 
@@ -220,6 +223,10 @@ def since_best(changes: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def has_fallen(changes: Sequence[tuple[float, float]]) -> bool:
-    """Return whether the last version is significantly worse than the best so far (one-sided, normal)."""
+    """Return whether the last version is significantly worse than the best so far, which was chosen for being the best.
+
+    Of versions that are all equal, the fall from the best of a random walk exceeds z standard errors with a chance of about
+    2 (1 - Phi(z)) (reflection), so the bound is that of a two-sided normal test.
+    """
     fall, error = since_best(changes)
-    return fall < 0 and fall < -float(stats.norm.ppf(1 - LEVEL)) * error
+    return fall < 0 and fall < -float(stats.norm.ppf(1 - POOLED_LEVEL / 2)) * error
