@@ -72,8 +72,8 @@ def main() -> None:
     for row in rows:
         print(
             f"{row['completions']:>2} completions of each version and prompt, fall {row['fall']:.3f}: rejected "
-            f"{row['once']:.0%} of {given.rounds}; within {SERIES} refreshes {row['twelve']:.0%} of {given.rounds // 4} series, "
-            f"at number {row['at']:.1f}"
+            f"{row['once']:.0%} of {given.rounds}; within {SERIES} refreshes {row['twelve']:.0%} of "
+            f"{given.rounds // 4} series, at number {row['at']:.1f}"
         )
 
 
