@@ -24,12 +24,12 @@ class Served(Protocol):
         """Serve an adapter no longer."""
         ...
 
-    def pause(self) -> None:
-        """Stop using cores until `go_on`; requests wait."""
+    async def make_room(self, megabytes: float) -> str:
+        """Leave the machine to a training of so much memory until `go_on`; return how, for the record."""
         ...
 
-    def go_on(self) -> None:
-        """Use cores again."""
+    async def go_on(self) -> None:
+        """Answer again. Raises MutatorError."""
         ...
 
 

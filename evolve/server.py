@@ -179,13 +179,51 @@ class VllmServer:
         if answer.status_code != 200:
             raise MutatorError(f"The model server refuses {path} for {body}: {answer.text[:500]}")
 
-    def pause(self) -> None:
-        """Stop the server's processes, which on the CPU keep a core busy even when idle; they keep their memory."""
-        self._signal(signal.SIGSTOP)
+    async def make_room(self, megabytes: float) -> str:
+        """Leave the machine to a training until `go_on`; return how: `halted`, `ended` or `beside`.
 
-    def go_on(self) -> None:
-        """Let the server's processes run again."""
-        self._signal(signal.SIGCONT)
+        On the CPU the processes are halted, because even an idle engine keeps a core busy; they keep their memory. On a
+        GPU, whose memory vLLM holds (nine tenths of it by its default), the server is ended unless enough is free beside it.
+        vLLM's sleep mode is not used: it needs the server's development endpoints.
+
+        Args:
+            megabytes: of GPU memory that the training needs.
+        """
+        if not self._cuda:
+            self._signal(signal.SIGSTOP)
+            return "halted"
+        if self.free_gpu_megabytes() >= megabytes:
+            return "beside"
+        self.stop()
+        return "ended"
+
+    async def go_on(self) -> None:
+        """Answer again, with the adapters that were served before.
+
+        Raises:
+            MutatorError: it does not start any more.
+        """
+        if self._process is not None:
+            self._signal(signal.SIGCONT)
+            return
+        async with self._recovering:
+            await self._start_again()
+
+    @staticmethod
+    def free_gpu_megabytes() -> float:
+        """Return the free memory of the emptiest GPU, 0 where nothing tells."""
+        command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            return 0.0
+        found = [float(line) for line in done.stdout.split("\n") if line.strip().isdigit()]
+        return max(found, default=0.0)
+
+    async def _start_again(self) -> None:
+        await self.start()
+        for name, folder in list(self._adapters.items()):
+            await self.load_adapter(name, folder)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the server's process group, not to its warden, who ends them when this process dies."""
@@ -203,9 +241,7 @@ class VllmServer:
                 return
             self._say("the model server died; restarting it")
             self.stop()
-            await self.start()
-            for name, folder in list(self._adapters.items()):
-                await self.load_adapter(name, folder)
+            await self._start_again()
 
     def stop(self) -> None:
         """End the server and everything that it started (blocking, some seconds)."""

@@ -152,6 +152,16 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
     return found
 
 
+def training_megabytes(base: Path | None) -> float:
+    """Return about how much GPU memory a training of a LoRA on a base model's folder takes.
+
+    The weights in bfloat16 once more, and a share for activations and log-probabilities over the vocabulary, measured as a
+    whole on none: an estimate on the safe side, which decides whether the server may stay.
+    """
+    files = [] if base is None else [*base.glob("*.safetensors"), *base.glob("*.bin"), *base.glob("*.gguf")]
+    return 2.0 * sum(path.stat().st_size for path in files) / (1 << 20) + 8192.0
+
+
 def is_alarming(found: Mapping[str, float]) -> bool:
     """Return whether a mismatch (`trainer.mismatch`) is more than the rounding of two implementations of one model."""
     return found["mean"] > MOST_DIFFERENCE or found["effective"] < LEAST_EFFECTIVE

@@ -35,7 +35,7 @@ from evolve.problem import Problem
 from evolve.report import Report
 from evolve.sandboxes import SandboxKind
 from evolve.serving import MutatorOptions
-from mutator_training.adapter import OPTIMIZER, RESULT, REWARD, AdapterSpec, card, train
+from mutator_training.adapter import OPTIMIZER, RESULT, REWARD, AdapterSpec, card, train, training_megabytes
 
 
 class Interrupted(EvolveError):
@@ -175,12 +175,13 @@ async def _step(
         about={"sampling_seconds": round(sampled - started, 2)},
     )
     stop = threading.Event()
-    server.pause()
+    how = await server.make_room(training_megabytes(session.mutators.base))
+    session.say(f"the model server is {how} during the training")
     try:
         result = await asyncio.to_thread(train, spec, session.say, stop)
     finally:
         stop.set()
-        server.go_on()
+        await server.go_on()
     (_adapter(folder, step - 1) / OPTIMIZER).unlink(missing_ok=True)
     reward = f"set reward {result['steps'][-1][REWARD]:.3f}" if result["steps"] else "no signal"
     session.say(

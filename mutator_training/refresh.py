@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.refresher import Context
-from mutator_training.adapter import OPTIMIZER, AdapterSpec, NoSignal, TrainingError, train
+from mutator_training.adapter import OPTIMIZER, AdapterSpec, NoSignal, TrainingError, train, training_megabytes
 from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
 from mutator_training.gate import Gate, Verdict
 from mutator_training.rollouts import SCALE, Scale
@@ -175,7 +175,7 @@ class MutatorRefresher:
         return {"scale": version}
 
     async def _train(self, folder: Path, after: int) -> dict[str, Any]:
-        """Train in a child process; on the CPU the server gives its cores meanwhile."""
+        """Train in a child process; the server gives cores or memory meanwhile, see `VllmServer.make_room`."""
         options, context = self._options, self._context
         adapters = {row.name: self._place(row.adapter) for row in context.database.versions.all() if row.adapter}
         start = adapters.get(context.mutator.name, context.adapter)
@@ -195,12 +195,12 @@ class MutatorRefresher:
         )
         context.say(f"training {folder.name} with {options.estimator} on the prompts after {after}")
         stop = threading.Event()
-        context.server.pause()
+        how = await context.server.make_room(training_megabytes(context.base))
         try:
-            return await asyncio.to_thread(self._trainer, spec, context.say, stop)
+            return {**await asyncio.to_thread(self._trainer, spec, context.say, stop), "server": how}
         finally:
             stop.set()  # the process ends when this one is cancelled
-            context.server.go_on()
+            await context.server.go_on()
 
     async def _decide(self, name: str, prompt: int, figures: dict[str, Any], started: float) -> None:
         """Let the gate decide, and switch or stay."""
@@ -250,6 +250,7 @@ KEPT = (
     "completions",
     "left_out",
     "mismatch",
+    "server",
     "trained_tokens",
     "train_seconds",
     "start_seconds",

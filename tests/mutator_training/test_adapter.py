@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import time
 
+import httpx2
 import numpy as np
 import pytest
 import torch
@@ -213,6 +214,28 @@ def test_a_search_refreshes_its_mutator_whatever_kills_it(tiny, docker_url, imag
     assert evolve("mutator", "use", run, first).returncode == 0
     states_now = {row["name"]: row["state"] for row in json.loads(evolve("show", run, "mutators", "--json").stdout)}
     assert [name for name, state in states_now.items() if state == "serving"] == [first]
+
+
+async def test_a_server_that_was_ended_for_room_serves_the_same_again(tiny, tmp_path):
+    """The way of a GPU without room beside the server, with a real server."""
+    from evolve.server import VllmServer
+
+    options = {"enable-lora": True, "max-lora-rank": 16, "max-loras": 3}
+    async with VllmServer(tiny / "tiny", "tiny", tmp_path / "server.log", options=options) as server:
+        assert await server.make_room(1.0) == "halted"
+        await server.go_on()
+        assert await server.healthy()
+        await server.load_adapter("a", tiny / "v1")
+        server._cuda, server.free_gpu_megabytes = True, lambda: 5000.0
+        assert await server.make_room(4000.0) == "beside"
+        assert await server.make_room(6000.0) == "ended"
+        assert not await server.healthy()
+        server._cuda = False
+        await server.go_on()
+        assert await server.healthy()
+        async with httpx2.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {server.key}"}) as client:
+            served = (await client.get(f"{server.base_url}/models")).json()["data"]
+        assert {one["id"] for one in served} == {"tiny", "a"}
 
 
 def test_training_on_problems_goes_on_after_kill_9(tiny, docker_url, image, tmp_path):

@@ -46,10 +46,10 @@ class Server:
     async def unload_adapter(self, name):
         del self.loaded[name]
 
-    def pause(self):
+    async def make_room(self, megabytes):
         self.paused += 1
 
-    def go_on(self):
+    async def go_on(self):
         self.paused -= 1
 
 
