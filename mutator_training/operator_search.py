@@ -1,7 +1,7 @@
 """Operator tasks and the tiny model as the parts of a search: the loop is that of `evolve run`.
 
 Programs are graded in this process, because they are four table look-ups and no code. The mutator keeps the first operations
-of the parent and lets the model write on from there.
+of the parent in every answer and lets the model write on from there.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class OperatorPrompter:
 
 
 class TinyMutator:
-    """A `Mutator` on a model in this process: it keeps the first 0 to 3 operations of the parent and samples on from there.
+    """A `Mutator` on a model in this process: every answer keeps the first 0 to 3 operations of the parent.
 
     Args:
         model: the policy.
@@ -133,12 +133,14 @@ class TinyMutator:
         prefix = [tiny.OPERATION + NAMES.index(word) for word in content["parent"][:kept]]
         prompts = np.repeat([[*tiny.prompt(task, m), *prefix]], len(positions), axis=0)
         generator = torch.Generator().manual_seed(seed)
-        ids, _ = tiny.sample(self._model, prompts, tiny.longest(m) - kept, generator, self._temperature)
+        ids, _ = tiny.sample(self._model, prompts, tiny.longest(m) - kept, generator, self._temperature, prefix)
         found = []
         for row in ids:
             programs = tiny.parse([*prefix, *row.tolist()], m)
             text = "\n".join(f"```text\n{_text(program)}```" for program in programs)
-            tokens = int((row != tiny.PAD).sum())
+            length = int((row != tiny.PAD).sum())
+            given = sum(min(kept, length - int(place) - 1) for place in np.flatnonzero(row == tiny.NEXT))
+            tokens = length - given  # what the model drew
             seconds = time.monotonic() - started
             found.append(
                 Completion(

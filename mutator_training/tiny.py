@@ -192,8 +192,17 @@ def sample(
     tokens: int,
     generator: torch.Generator,
     temperature: float = 1.0,
+    begins: Sequence[int] = (),
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sample a completion of each of (n, p) prompts of one length.
+
+    Args:
+        model: the policy.
+        prompts: (n, p).
+        tokens: of a completion, at most.
+        generator: of the draws.
+        temperature: of the sampling.
+        begins: tokens with which each program after the first begins; they are not drawn and have the log-probability 0.
 
     Returns:
         (n, tokens) ids, PAD after the end, and the log-probabilities of the sampled ones under the sampling distribution.
@@ -205,12 +214,20 @@ def sample(
     logprobs: list[torch.Tensor] = []
     alive = torch.ones(len(given), dtype=torch.bool)
     cache = None
+    given_first = torch.tensor(list(begins), dtype=torch.int64)
+    left = torch.zeros(len(given), dtype=torch.int64)  # tokens of `begins` that are still to come
     for _ in range(tokens):
         output = model(input_ids=given, past_key_values=cache, use_cache=True)
         cache = output.past_key_values
         logits = (output.logits[:, -1].float() / temperature).log_softmax(-1)
         drawn = torch.multinomial(logits.exp(), 1, generator=generator)
         logprob = logits.gather(1, drawn)
+        if len(begins):
+            is_given = left > 0
+            place = (len(begins) - left).clamp(max=len(begins) - 1)
+            drawn = torch.where(is_given[:, None], given_first[place][:, None], drawn)
+            logprob = torch.where(is_given[:, None], 0.0, logprob)
+            left = torch.where(is_given, left - 1, torch.where(drawn[:, 0] == NEXT, len(begins), 0))
         given = torch.where(alive[:, None], drawn, PAD)
         ids.append(given)
         logprobs.append(torch.where(alive[:, None], logprob, 0.0))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from evolve import problem as problems
 from evolve.database import Database
@@ -137,6 +138,27 @@ def test_4_a_smaller_last_step_is_the_mean_over_what_is_there(tmp_path):
 def cycle(order):
     """Six answers, each passing two tests that lie beside each other on a ring of six."""
     return np.array([[float(test in (answer, (answer + 1) % 6)) for test in range(6)] for answer in range(6)])[list(order)]
+
+
+def test_7_every_answer_of_the_toy_keeps_the_beginning_of_the_parent():
+    model = toy_model.fresh(toy_model.Shape(layers=1, width=16, heads=2), 0)
+    begins = [toy_model.OPERATION + 3, toy_model.OPERATION + 5]
+    prompts = np.tile(np.array([*range(9), *begins]), (200, 1))
+    ids, logprobs = toy_model.sample(model, prompts, 14, torch.Generator().manual_seed(1), 1.0, begins)
+    seconds = 0
+    for row, logs in zip(ids, logprobs, strict=True):
+        for place in np.flatnonzero(row == toy_model.NEXT):
+            after = row[place + 1 : place + 3]
+            assert after.tolist() == begins[: len(after)]
+            assert not logs[place + 1 : place + 3].any()
+            seconds += len(after) == 2
+    assert seconds > 50
+    free, _ = toy_model.sample(model, prompts, 14, torch.Generator().manual_seed(1))
+    assert any(
+        row[place + 1 : place + 3].tolist() not in ([], begins[:1], begins)
+        for row in free
+        for place in np.flatnonzero(row == toy_model.NEXT)
+    )
 
 
 def test_8_sets_that_differ_in_the_order_of_their_answers_alone_get_no_advantage():
