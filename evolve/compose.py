@@ -221,6 +221,8 @@ async def resume(
 
 async def begin(folder: Path, problem: Problem, options: RunOptions, seed: int, session: Session) -> Result:
     """Make a run and search. See `start`."""
+    if options.training is not None:
+        require(options.mutator.sampling, options.mutator.server, "Options of this run or of the folder's config")
     state = np.random.default_rng(seed).bit_generator.state
     make_folder(folder)
     with only_process(folder):
@@ -323,8 +325,6 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
     say, mutators = session.say, session.mutators
     async with AsyncExitStack() as stack:
         stack.callback(database.close)
-        if options.training is not None:
-            require(options.mutator.sampling, options.mutator.server, "Options of this run or of the folder's config")
         database.set_status("running")
         try:
             decided = database.events.last("isolation", after=CHANGED)

@@ -68,3 +68,12 @@ def test_the_command_with_its_training_half_imports_no_training_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("given", [["--sampling", "top_p=0.8"], ["--server", "generation-config=auto"]])
+def test_a_run_that_would_train_on_another_distribution_is_refused_before_it_exists(
+    monkeypatch, capsys, tmp_path, problem_folder, given
+):
+    assert evolve(monkeypatch, "run", problem_folder, "--out", tmp_path / "run", "--train", "vpo", *given) == 2
+    assert "can't be trained on that" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run" / "run.sqlite").exists()

@@ -206,7 +206,7 @@ TIMED = """
 import time
 def work():
     total = 0
-    for i in range(200_000):
+    for i in range(10_000):
         total += i * i
     return total
 def judge(program, path):
@@ -221,10 +221,10 @@ def judge(program, path):
 
 
 def test_a_candidate_is_timed_where_it_runs(tmp_path):
-    program = "def solve(n):\n    total = 0\n    for i in range(200_000):\n        total += i * i\n    return total\n"
+    program = "def solve(n):\n    total = 0\n    for i in range(10_000):\n        total += i * i\n    return total\n"
     code, found, err = check(folder(tmp_path / "p", TIMED, program=program))
     assert code == 0
     assert found["self_scored"] is False
     assert found["clocks"] == ["time.perf_counter", "time.process_time"]
     assert "reads a clock" in err
-    assert 0.6 < found["fitness"] < 1.4  # the same work; before, the way to the sandbox was in it
+    assert 0.35 < found["fitness"] < 1.5  # the same work of about half a ms; with the way to the sandbox in it .08
