@@ -268,6 +268,7 @@ def _work(spec: AdapterSpec) -> None:
     trainer.model.save_pretrained(unborn)
     if spec.keep_optimizer and trainer.optimizer is not None:
         torch.save(trainer.optimizer.state_dict(), unborn / OPTIMIZER)
+    done = options.epochs * trainer.state.global_step / max(1, trainer.state.max_steps)  # less where it ended early
     tokens = sum(len(group.prompt_ids) + len(rollout.token_ids) for group in kept for rollout in group.rollouts)
     sampled = sum(int(rollout.sampled.sum()) for group in kept for rollout in group.rollouts)
     steps = [row for row in trainer.state.log_history if "rollouts/set_reward" in row]
@@ -281,12 +282,12 @@ def _work(spec: AdapterSpec) -> None:
         "completions": sum(len(group.rollouts) for group in kept),
         "left_out": left_out,
         "sampled_tokens": sampled,
-        "trained_tokens": round(tokens * options.epochs),
+        "trained_tokens": round(tokens * done),
         "start_seconds": round(start_seconds, 2),
         "mismatch": trainer.mismatch,
         "credit": options.credit,
         "train_seconds": round(trained - loaded, 2),
-        "tokens_per_second": round(tokens * options.epochs / max(1e-9, trained - loaded), 1),
+        "tokens_per_second": round(tokens * done / max(1e-9, trained - loaded), 1),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "steps": steps,
         "last_step": before + trainer.state.global_step,

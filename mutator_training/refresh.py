@@ -38,7 +38,7 @@ class RefreshOptions:
         every: generations between two refreshes.
         gate: whether a new version must be no worse than the old one.
         gate_prompts: recent prompts that both answer.
-        learning_rate, beta, epochs, groups_per_step, micro_batch, credit, truncation: see `TrainerOptions`.
+        learning_rate, beta, epochs, groups_per_step, micro_batch, credit, truncation, target_kl: see `TrainerOptions`.
         trainer: passed through to TRL's GRPOConfig.
         lora: passed through to PEFT's LoraConfig.
         processes: of the gradient steps, one per GPU.
@@ -55,6 +55,7 @@ class RefreshOptions:
     micro_batch: int = 2
     credit: Literal["completion", "answer"] = "completion"
     truncation: float | None = None
+    target_kl: float | None = None
     trainer: Mapping[str, Any] = field(default_factory=dict)
     lora: Mapping[str, Any] = field(default_factory=dict)
     processes: int = 1
@@ -243,7 +244,17 @@ class MutatorRefresher:
             self._context.say(f"{FAILURES} refreshes in a row were rejected or failed: this run goes on without training")
 
 
-TRAINED = ("estimator", "epochs", "learning_rate", "beta", "groups_per_step", "micro_batch", "credit", "truncation")
+TRAINED = (
+    "estimator",
+    "epochs",
+    "learning_rate",
+    "beta",
+    "groups_per_step",
+    "micro_batch",
+    "credit",
+    "truncation",
+    "target_kl",
+)
 KEPT = (
     "groups",
     "group_size",

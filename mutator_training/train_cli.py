@@ -83,6 +83,10 @@ def train(
         float | None,
         typer.Option(min=1.0, help="Truncated importance sampling up to this weight, instead of PPO's clipping."),
     ] = None,
+    target_kl: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="End early when a step's KL divergence to the base is greater (nats a token)."),
+    ] = None,
     trainer: Annotated[list[str] | None, typer.Option("--trainer", help="KEY=VALUE for TRL's GRPOConfig.")] = None,
     lora: Annotated[list[str] | None, typer.Option("--lora", help="KEY=VALUE for PEFT's LoraConfig.")] = None,
     processes: Annotated[
@@ -112,6 +116,7 @@ def train(
         "micro_batch": micro_batch,
         "credit": credit,
         "truncation": truncation,
+        "target_kl": target_kl,
         "trainer": pairs("--trainer", trainer),
     }
     runs, problems = _sorted(given)

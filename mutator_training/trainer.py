@@ -69,6 +69,8 @@ class TrainerOptions:
             completion's.
         truncation: truncated importance sampling: the greatest weight of a token by which the trainer's probabilities
             correct the sampler's; None clips the ratio to the sampler's instead, as PPO does.
+        target_kl: the training ends early when a step's KL divergence to the base model, in nats per token, is greater; None
+            never ends it. It needs `beta` greater than 0, else TRL does not compute the divergence.
     """
 
     estimator: str = "vpo"
@@ -81,6 +83,24 @@ class TrainerOptions:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     credit: Literal["completion", "answer"] = "completion"
     truncation: float | None = None
+    target_kl: float | None = None
+
+
+class EndAtKL(TrainerCallback):  # type: ignore[misc]
+    """Ends a training that has gone far enough from the base.
+
+    Args:
+        target: nats per token.
+    """
+
+    def __init__(self, target: float):
+        self._target = target
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """See `TrainerOptions.target_kl`."""
+        del args, state
+        if logs and logs.get("kl", 0.0) > self._target:
+            control.should_training_stop = True
 
 
 class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -277,9 +297,11 @@ def build(job: Job) -> RolloutTrainer:
 
     Raises:
         TypeError: `options.trainer` holds a key that GRPOConfig doesn't know.
-        ValueError: there are more processes than groups in a step.
+        ValueError: there are more processes than groups in a step, or a target for a KL divergence that is not computed.
     """
     options = job.options
+    if options.target_kl is not None and options.beta <= 0:
+        raise ValueError("target_kl needs beta greater than 0: without it the KL divergence is not computed")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if callable(job.source):
         source, rows, at_once = job.source, job.rows, min(options.groups_per_step, job.rows)
@@ -328,7 +350,7 @@ def build(job: Job) -> RolloutTrainer:
         processing_class=job.tokenizer,
         train_dataset=Dataset.from_list([{"prompt": str(row), "row": row} for row in range(rows)]),
         peft_config=job.peft_config,
-        callbacks=list(job.callbacks),
+        callbacks=[*job.callbacks, *([] if options.target_kl is None else [EndAtKL(options.target_kl)])],
     )
 
 

@@ -380,3 +380,21 @@ def test_13_real_scores_of_many_objectives_are_told_apart(estimator):
         group = [np.clip(rng.random((3, 20)) * 0.5 + 0.1 * rng.random(), 0, 1) for _ in range(6)]
         alive += ESTIMATORS[estimator](group).any()
     assert alive == 20
+
+
+def test_a_training_ends_at_its_target_of_the_kl_divergence(tmp_path):
+    from peft import LoraConfig
+
+    steps = []
+    for target in (None, 1e-5):
+        model = tiny.model()
+        groups = [tiny.group(model, 4, seed) for seed in range(12)]
+        options = {"groups_per_step": 1, "micro_batch": 4, "beta": 1e-3, "target_kl": target, "learning_rate": 1e-2}
+        lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights="gaussian")
+        trainer = build(replace(job(tmp_path / str(target), model, groups, 12, size=4, **options), peft_config=lora))
+        trainer.train()
+        steps.append(trainer.state.global_step)
+    assert steps[0] == 12
+    assert 1 < steps[1] < 12
+    with pytest.raises(ValueError, match="beta"):
+        build(job(tmp_path, model, groups, 12, size=4, beta=0.0, target_kl=0.1))
