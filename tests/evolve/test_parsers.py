@@ -207,3 +207,37 @@ def test_100_000_replies_at_random():
         text = "".join(rng.choices(PIECES, k=rng.randint(1, 30)))
         assert 1 <= len(parse(text, rng.randint(1, 3), Rules(entry="f"), rng.choice((None, PARENT, F)))) <= 3
         fingerprint(text)
+
+
+TAGS = {
+    "think": ("<think>", "</think>"),
+    "upper case": ("<THINK>", "</THINK>"),
+    "thinking": ("<thinking>", "</thinking>"),
+    "reasoning": ("<reasoning>", "</reasoning>"),
+    "brackets": ("[THINK]", "[/THINK]"),
+    "thought": ("<thought>", "</thought>"),
+    "scratchpad": ("<scratchpad>", "</scratchpad>"),
+}
+THOUGHTS = {
+    "a program thought of": (lambda begin, end: f"{begin}\n{fenced(G)}{end}\n\n{fenced(F)}", F),
+    "begun by the template": (lambda begin, end: f"Let me see.\n{fenced(G)}So be it.\n{end}\n{fenced(F)}", F),
+    "in one line": (lambda begin, end: f"{begin}short{end}\n{fenced(F)}", F),
+    "an open fence": (lambda begin, end: f"{begin}\n```python\n{G}\n{end}\n{fenced(F)}", F),
+    "never closed": (lambda begin, end: f"{begin}\n{fenced(G)}", None),
+    "an edit thought of": (
+        lambda begin, end: f"{begin}\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n{end}\n{fenced(F)}",
+        F,
+    ),
+    "quoted in the program": (lambda begin, end: fenced(f'def f(x):\n    return "{begin}" + x + "{end}"\n'), None),
+}
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("thought", THOUGHTS)
+def test_49_replies_of_models_that_think(tag, thought):
+    begin, end = TAGS[tag]
+    reply, wanted = THOUGHTS[thought]
+    (answer,) = parse(reply(begin, end), 1, Rules("python", "f"))
+    if thought == "quoted in the program":
+        wanted = f'def f(x):\n    return "{begin}" + x + "{end}"\n'
+    assert answer.source == wanted
