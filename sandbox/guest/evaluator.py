@@ -5,7 +5,9 @@ The facts about OpenEvolve were read in its version 0.4.0.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import inspect
 import json
 import math
 import numbers
@@ -60,20 +62,26 @@ def stages(module: Any, program: str, thresholds: list[float] | None) -> dict[st
     if thresholds is None or not hasattr(module, "evaluate_stage1"):
         if not callable(getattr(module, "evaluate", None)):
             raise NotPlain("the evaluator defines no function evaluate")
-        return result(module.evaluate(program)) | {"stages": 1}
-    found = result(module.evaluate_stage1(program)) | {"stages": 1}
+        return result(called(module.evaluate, program)) | {"stages": 1}
+    found = result(called(module.evaluate_stage1, program)) | {"stages": 1}
     latest = found
     for number in (2, 3):
         stage = getattr(module, f"evaluate_stage{number}", None)
         if not callable(stage) or len(thresholds) < number - 1 or not passes(latest["metrics"], thresholds[number - 2]):
             break
-        latest = result(stage(program))
+        latest = result(called(stage, program))
         found = {
             "metrics": found["metrics"] | latest["metrics"],
             "artifacts": found["artifacts"] | latest["artifacts"],
             "stages": number,
         }
     return found
+
+
+def called(function: Any, program: str) -> Any:
+    """Return what a function of an evaluator gives for a program; one that is async is run to its end."""
+    returned = function(program)
+    return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
 
 
 def passes(metrics: dict[str, Any], threshold: float) -> bool:

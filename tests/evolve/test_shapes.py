@@ -64,6 +64,13 @@ SCORED = {
         {},
         1.0,
     ),
+    "an async evaluator": (
+        "import asyncio\nplain = evaluate\n"
+        "async def evaluate(path):\n    await asyncio.sleep(0.01)\n    return plain(path)\n"
+        "def judge(program, path): return program.solve(1)\n",
+        {},
+        1.0,
+    ),
     "tqdm and yaml": (
         "import tqdm, yaml\n"
         "def judge(program, path):\n    return sum(program.solve(n) for n in tqdm.tqdm(range(3))) / yaml.safe_load('5')\n",
