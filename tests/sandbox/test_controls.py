@@ -139,10 +139,10 @@ async def test_without_the_meter_a_child_that_nobody_reaps_costs_nothing(docker_
     old = "return reaped if self._start is None else max(0.0, self._used() - others)"
     with without(monkeypatch, docker_url, old, "return reaped") as weak:
         async with DockerSandbox(docker_url, weak, LIMITS, size=1) as sandbox:
-            (free,) = await sandbox.run(Program(source, "f"), [b"[1]"])
+            free = await sandbox.run(Program(source, "f"), [b"[1]"] * 4)  # where its parent ends first, PID 1 reaps it
     async with DockerSandbox(docker_url, image, LIMITS, size=1) as sandbox:
         (seen,) = await sandbox.run(Program(source, "f"), [b"[1]"])
-    assert free.cpu_seconds < 0.1 < 0.45 < seen.cpu_seconds
+    assert min(one.cpu_seconds for one in free) < 0.1 < 0.45 < seen.cpu_seconds
 
 
 async def test_without_a_limit_of_cpu_time_a_loop_lasts_until_the_wall_clock_ends_it(docker_url, image, monkeypatch):
