@@ -26,10 +26,12 @@ def clocks(texts: Iterable[str]) -> list[str]:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError):
             continue
+        imports = [one for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
+        aliases = {one.asname: one.name for one in imports if one.asname}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
                 module = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
-                name = node.attr.removesuffix("_ns")
+                module, name = aliases.get(module, module), node.attr.removesuffix("_ns")
                 if name in CLOCKS.get(module, ()):
                     found.add(f"{module}.{name}")
             elif isinstance(node, ast.ImportFrom):

@@ -358,7 +358,7 @@ async def _search(folder: Path, problem: Problem, options: RunOptions, database:
                 _check_room(problem, options, say)
                 mutator = await mutators.connect(problem, options.mutator.sampling, options.search.answers)
                 if options.mutator.replay is None:
-                    managed = options.mutator.server if mutators.server is not None else {}
+                    managed = None if mutators.server is None else options.mutator.server
                     database.events.record("sampling", **effective(options.mutator.sampling, managed))
                 if mutators.version is not None:
                     _record_version(database, *mutators.version, model)

@@ -23,8 +23,15 @@ SERVER = {"generation-config": "vllm", "logprobs-mode": "processed_logprobs"}
 """Options of the managed server that make its log-probabilities those of the distribution that it samples from."""
 
 
-def effective(sampling: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that decide what is sampled, as a request that leaves them out gets them."""
+def effective(sampling: Mapping[str, Any], server: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields that decide what is sampled, as a request that leaves them out gets them.
+
+    Args:
+        sampling: fields of the requests.
+        server: options of the managed server; None for one of somebody else's, of which only what is sent is known.
+    """
+    if server is None:
+        return {"temperature": 1.0, **sampling}
     plain = {name: values[0] for name, values in NEUTRAL.items() if values and isinstance(values[0], (int, float))}
     return {"temperature": 1.0, **plain, **sampling, **{name: server.get(name, value) for name, value in SERVER.items()}}
 

@@ -110,15 +110,14 @@ def tree(folder: Path, most_mb: float) -> dict[str, bytes]:
         name = path.relative_to(folder).as_posix()
         if not name.isprintable():
             raise ProblemError(f"A file beside the evaluator has the name {name!r}, which is no plain text. Rename it.")
-        size += path.stat().st_size if path.is_file() else 0
-        data = read_bytes(path, folder, most_mb) if size <= most_mb * (1 << 20) else b""
+        size += path.stat().st_size if path.is_file() else 0  # what is no file is told by the reading
         if size > most_mb * (1 << 20) or len(found) >= MOST_FILES:
             raise ProblemError(
                 f"The files beside the evaluator in {folder} are more than {most_mb:g} MB or {MOST_FILES} files, and every "
                 "evaluation gets them. Move what it doesn't read elsewhere, keep data compressed (such as .npz or .gz), or "
                 "let the evaluator fetch it with --allow-network."
             )
-        found[name] = data
+        found[name] = read_bytes(path, folder, most_mb)
     return found
 
 

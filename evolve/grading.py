@@ -145,6 +145,7 @@ class EvaluatorGrader:
         return ()
 
     def _graded(self, outcome: Outcome) -> Score:
+        is_first = self._required is None
         notes: list[str] = []
         if outcome.verdict is not None:
             score = self._failed(outcome, outcome.verdict, outcome.detail)
@@ -154,6 +155,8 @@ class EvaluatorGrader:
                 score = self._scored(outcome, metrics, artifacts)
             except (InvalidAnswer, InvalidMetrics) as error:
                 score = self._failed(outcome, Verdict.INVALID, str(error))
+        if not is_first:
+            return score
         texts = [value for value in (*score.metrics.values(), *score.artifacts.values()) if isinstance(value, str)]
         told = [*notes, outcome.printed, outcome.stderr, score.results[0].detail, *texts]
         return replace(score, faults=faults(told, self._problem.limits.memory_mb))

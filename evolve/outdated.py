@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from evolve import schema as s
 from evolve.connection import Store
 from evolve.events import record_event
+from evolve.history import ranked
 from evolve.problem import Problem
 
 CHANGED = "problem-changed"
@@ -49,12 +50,11 @@ def outdate(store: Store, problem: Problem, changes: Sequence[str]) -> int:
     with store.read() as connection:
         version = 2 + connection.execute(select(func.count()).where(s.event.c.kind == CHANGED)).scalar_one()
     copy = store.path.with_name(f"{store.path.name}.scoring-{version - 1}")
-    if not copy.exists():  # a kill between the copy and the transaction leaves it for the next try
-        unfinished = copy.with_name(f"{copy.name}.new")
-        unfinished.unlink(missing_ok=True)
-        with store.outside_transactions() as connection:
-            connection.execute(text("vacuum into :path"), {"path": str(unfinished)})
-        unfinished.rename(copy)
+    unfinished = copy.with_name(f"{copy.name}.new")
+    unfinished.unlink(missing_ok=True)
+    with store.outside_transactions() as connection:
+        connection.execute(text("vacuum into :path"), {"path": str(unfinished)})
+    unfinished.rename(copy)  # in the place of one that a kill before the transaction left
     with store.write() as connection:
         best = _best(connection)
         touched = s.program.c.status.in_(("scored", "failed"))
@@ -85,11 +85,5 @@ def waiting(connection: Connection) -> list[int]:
 def _best(connection: Connection) -> list[int]:
     """Return the programs that the run started from, and the best distinct ones."""
     seeds = select(s.program.c.id).where(s.program.c.completion_id.is_(None), s.program.c.source_hash.is_not(None))
-    best = (
-        select(s.program.c.id)
-        .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None))
-        .order_by(s.program.c.solved.desc(), s.program.c.fitness.desc(), s.program.c.id)
-        .limit(RESCORED)
-    )
     first = list(connection.scalars(seeds.order_by(s.program.c.id).limit(RESCORED)))
-    return sorted({*first, *connection.scalars(best)})
+    return sorted({*first, *(row.id for row in connection.execute(ranked(RESCORED)))})

@@ -28,7 +28,8 @@ class Score:
         values: with an evaluator, the objectives by name, higher is better; the run's database gives them their order.
         metrics: what an evaluator returned.
         artifacts: texts that an evaluator gave for the next prompt.
-        faults: what an evaluator may have swallowed, for people; not recorded. See `faults.py`.
+        faults: what an evaluator may have swallowed, for people; of the first program that it judges, not recorded. See
+            `faults.py`.
     """
 
     results: tuple[TestResult, ...]

@@ -24,7 +24,8 @@ import numpy as np
 from evolve.errors import BadInput, EvolveError
 from evolve.files import make_folder
 from mutator_training import child
-from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
+from mutator_training.credit import CREDIT
+from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS, answer_credits, judged
 from mutator_training.rollouts import Group, Selection, groups
 
 Say = Callable[[str], None]
@@ -133,7 +134,8 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
             f"In none of {len(kept)} groups does {estimator} tell one completion from another: all are worth the same. More "
             "completions of a prompt, a higher temperature or harder problems give it something to learn from."
         )
-    if spec.trainer.get("trainer", {}).get("mask_truncated_completions"):
+    frames = any(not rollout.sampled.all() for group in kept for rollout in group.rollouts)
+    if frames and spec.trainer.get("trainer", {}).get("mask_truncated_completions"):
         raise BadInput(
             "mask_truncated_completions would leave out every completion of the scaffold, which ends where the client ends "
             "it. --drop-cut leaves out those that ended at the token limit."
@@ -155,8 +157,8 @@ def train(spec: AdapterSpec, say: Say, stop: threading.Event | None = None) -> d
 def training_megabytes(base: Path | None) -> float:
     """Return about how much GPU memory a training of a LoRA on a base model's folder takes.
 
-    The weights in bfloat16 once more, and a share for activations and log-probabilities over the vocabulary, measured as a
-    whole on none: an estimate on the safe side, which decides whether the server may stay.
+    Twice the weights' files and 8 GB for activations and log-probabilities over the vocabulary: a guess on the safe side,
+    not measured on a GPU, which decides whether the server may stay beside it.
     """
     files = [] if base is None else [*base.glob("*.safetensors"), *base.glob("*.bin"), *base.glob("*.gguf")]
     return 2.0 * sum(path.stat().st_size for path in files) / (1 << 20) + 8192.0
@@ -169,9 +171,12 @@ def is_alarming(found: Mapping[str, float]) -> bool:
 
 def has_signal(kept: Sequence[Group], spec: AdapterSpec) -> bool:
     """Return whether some group's completions get different advantages."""
-    estimator = ESTIMATORS[spec.trainer.get("estimator", "vpo")]
+    name = spec.trainer.get("estimator", "vpo")
     options = spec.trainer.get("estimator_options", {})
-    return any(np.ptp(estimator(group.matrices, **options)) > 0 for group in kept)
+    if any(np.ptp(ESTIMATORS[name](judged(name, group), **options)) > 0 for group in kept):
+        return True
+    per_answer = spec.trainer.get("credit") == "answer"
+    return per_answer and any(one.any() for group in kept for one in answer_credits(name, group.matrices, options))
 
 
 def usable(spec: AdapterSpec) -> tuple[list[Group], dict[str, int]]:
@@ -304,12 +309,6 @@ def _steps_before(spec: AdapterSpec) -> int:
     path = Path(spec.start or "") / RESULT
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if spec.start is not None and path.is_file() else {}
     return int(found.get("last_step", 0))
-
-
-CREDIT = {
-    "completion": "one advantage for all tokens of a completion, as the estimators are defined",
-    "answer": "each answer's tokens have what it adds over others in its place (VectorEvolve's own, not the paper's)",
-}
 
 
 def card(result: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evolve.errors import BadInput, nearest
+from mutator_training.credit import check_credit
 from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
 
 BASE = "base"
@@ -80,10 +81,7 @@ def parse(text: str, answers: int) -> Arm:
     m = values.pop("m", answers if name in SEVERAL_ANSWERS else 1)
     if m < 1:
         raise BadInput(f"--arms: {text!r}: m must be at least 1.")
-    if values.get("credit", "completion") not in ("completion", "answer"):
-        raise BadInput(f"--arms: {text!r}: credit is completion or answer.")
-    if values.get("credit") == "answer" and name not in SEVERAL_ANSWERS:
-        raise BadInput(f"--arms: {text!r}: credit=answer is for estimators of sets: {', '.join(sorted(SEVERAL_ANSWERS))}.")
+    check_credit(name, values.get("credit", "completion"))
     if "concentration" in values and name != "vpo":
         raise BadInput(f"--arms: {text!r}: only vpo has a concentration.")
     return Arm(text, None if name == BASE else name, m, values)

@@ -151,8 +151,11 @@ def _report(found: dict[str, Any], page: Path, as_json: bool) -> None:
     def text() -> None:
         from mutator_training.page import HEAD, note, row
 
-        shown = [one for one in found["differences"] if one["primary"] or one["claimed"]][:MOST_ROWS]
-        render.show_rows("What the figures carry", [dict(zip(HEAD, row(one), strict=True)) for one in shown])
+        shown = [one for one in found["differences"] if one["primary"] or one["claimed"]]
+        rows = [dict(zip(HEAD, row(one), strict=True)) for one in shown[:MOST_ROWS]]
+        render.show_rows("What the figures carry", rows)
+        if len(shown) > MOST_ROWS:
+            render.say(f"{len(shown) - MOST_ROWS} more are in the report.")
         for one in found["crossings"]:
             render.say(f"Crossing: {one}")
         render.say(f"{note(found)} The report: {page}")

@@ -27,7 +27,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,20 @@ DEAD_BAND = 3.0
 """Standard errors of the estimate below which a group's spread counts as none."""
 
 Matrices = Sequence[Array]
+
+
+class Judged(Protocol):
+    """A group as estimators need it (`rollouts.Group`)."""
+
+    @property
+    def matrices(self) -> Sequence[Array]:
+        """The score matrices, one per completion."""
+        ...
+
+    @property
+    def fitness(self) -> int | None:
+        """The objective that is the fitness by itself, or None."""
+        ...
 
 
 def checked(matrices: Matrices) -> list[Array]:
@@ -125,7 +139,7 @@ def max_at_k(matrices: Matrices, subset: int = 4) -> Array:
 
 def multi_rlvr(matrices: Matrices) -> Array:
     """Add up the answers of a completion: several answers, no reward for their being different."""
-    return normalised(np.array([math.fsum(_means(matrix)) for matrix in checked(matrices)]))
+    return normalised(_set_rewards("multi_rlvr", checked(matrices), {})[0])
 
 
 def random_weighting(matrices: Matrices, seed: int | Sequence[int] = 0) -> Array:
@@ -137,7 +151,7 @@ def random_weighting(matrices: Matrices, seed: int | Sequence[int] = 0) -> Array
 
 def best_of_m(matrices: Matrices) -> Array:
     """Take the best answer of a completion: the maximum of VPO under fixed uniform weights."""
-    return normalised(np.array([max(_means(matrix), default=0.0) for matrix in checked(matrices)]))
+    return normalised(_set_rewards("best_of_m", checked(matrices), {})[0])
 
 
 def vpo(matrices: Matrices, concentration: Concentration = "auto", points: int = POINTS) -> Array:
@@ -150,6 +164,13 @@ def vpo(matrices: Matrices, concentration: Concentration = "auto", points: int =
     """
     rewards, error = set_rewards(checked(matrices), concentration, points)
     return np.zeros_like(rewards) if rewards.std() < DEAD_BAND * error else normalised(rewards)
+
+
+def judged(name: str, group: Judged) -> Sequence[Array]:
+    """Return the score matrices that an estimator gets: of a single number the fitness alone, where that is one."""
+    if name in SCALAR and group.fitness is not None:
+        return [matrix[:, [group.fitness]] for matrix in group.matrices]
+    return group.matrices
 
 
 def _set_rewards(name: str, matrices: Matrices, options: Mapping[str, Any]) -> tuple[Array, float]:

@@ -22,7 +22,7 @@ from evolve.database import Recent
 from evolve.refresher import Context
 from evolve.score import Score
 from mutator_training.rollouts import Scale
-from mutator_training.simplex import Array, Concentration, set_rewards
+from mutator_training.simplex import Array, set_rewards
 
 LEVEL = 0.05
 """Of the test: how often an equal version is rejected."""
@@ -82,13 +82,11 @@ class Gate:
     Args:
         context: the parts of the run.
         prompts: recent prompts that are answered.
-        concentration: of the set reward, as in training.
     """
 
-    def __init__(self, context: Context, prompts: int, concentration: Concentration = "auto"):
+    def __init__(self, context: Context, prompts: int):
         self._context = context
         self._prompts = prompts
-        self._concentration: Concentration = concentration
 
     async def judge(self, new: str, prompt: int, changes: Sequence[tuple[float, float]] = ()) -> Verdict:
         """Let the new version answer recent prompts, and compare; afterwards the new one is in use.
@@ -116,7 +114,7 @@ class Gate:
             fresh, spent = await self._answered(recent, (recent.seed + 1) % SEEDS)
             tokens += spent
             matrices = await self._matrices([*recorded, *fresh], scale)
-            rewards = set_rewards(matrices, self._concentration)[0].tolist() if matrices else []
+            rewards = set_rewards(matrices, "auto")[0].tolist() if matrices else []
             before.append(rewards[: len(recorded)])
             after.append(rewards[len(recorded) :])
         context.mutator.use(new)

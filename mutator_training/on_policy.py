@@ -176,7 +176,8 @@ async def _step(
     )
     stop = threading.Event()
     how = await server.make_room(training_megabytes(session.mutators.base))
-    session.say(f"the model server is {how} during the training")
+    if how == "ended":
+        session.say("the model server is ended for the training and started again after it")
     try:
         result = await asyncio.to_thread(train, spec, session.say, stop)
     finally:

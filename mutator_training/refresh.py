@@ -20,7 +20,8 @@ from typing import Any, Literal
 from evolve.errors import BadInput, EvolveError, nearest
 from evolve.refresher import Context
 from mutator_training.adapter import OPTIMIZER, AdapterSpec, NoSignal, TrainingError, train, training_megabytes
-from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
+from mutator_training.credit import check_credit
+from mutator_training.estimators import ESTIMATORS
 from mutator_training.gate import Gate, Verdict
 from mutator_training.rollouts import SCALE, Scale
 
@@ -80,18 +81,6 @@ class RefreshOptions:
             )
         check_credit(options.estimator, options.credit)
         return options
-
-
-def check_credit(estimator: str, credit: str) -> None:
-    """Refuse a credit that an estimator can't give.
-
-    Raises:
-        BadInput: it is unknown, or the estimator rewards single answers.
-    """
-    if credit not in ("completion", "answer"):
-        raise BadInput(f"credit is completion or answer, not {credit!r}.")
-    if credit == "answer" and estimator not in SEVERAL_ANSWERS:
-        raise BadInput(f"credit=answer is for estimators of sets: {', '.join(sorted(SEVERAL_ANSWERS))}; not {estimator}.")
 
 
 class MutatorRefresher:

@@ -159,10 +159,13 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
                 leave_out("empty")
             elif row.temperature <= 0:
                 leave_out("sampled greedily, which is no distribution to learn under (temperature 0)")
-            elif _is_outdated(connection, row.id):
-                leave_out("scored before the problem changed")
             else:
-                rollout = _rollout(row, _matrix(connection, row.id, scale)[:, : wanted.tests], _usable(connection, row.id))
+                usable = _usable(connection, row.id)
+                if any(one.status == OUTDATED for one in usable):
+                    leave_out("scored before the problem changed")
+                    continue
+                scores = scale.apply([one.scores if one.status == "scored" else None for one in usable])
+                rollout = _rollout(row, scores[:, : wanted.tests], [one.position for one in usable])
                 by_policy.setdefault((row.mutator, row.temperature, tuple(row.prompt_token_ids)), []).append(rollout)
         for (name, temperature, ids), rollouts in by_policy.items():
             if len(rollouts) < 2:
@@ -175,14 +178,14 @@ def _read(connection: Connection, wanted: Selection, scale: Scale) -> tuple[list
     return found, left_out
 
 
-def _usable(connection: Connection, completion: int) -> list[int]:
-    """Return the positions of a completion's usable answers, in the order of their scores."""
+def _usable(connection: Connection, completion: int) -> Sequence[Any]:
+    """Return the usable answers of a completion in their order: position, status and scores."""
     query = (
-        select(s.program.c.position)
+        select(s.program.c.position, s.program.c.status, s.program.c.scores)
         .where(s.program.c.completion_id == completion, s.program.c.status != "unusable")
         .order_by(s.program.c.position)
     )
-    return list(connection.scalars(query))
+    return connection.execute(query).all()
 
 
 def owners(sampled: np.ndarray[Any, np.dtype[np.bool_]], positions: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -204,23 +207,6 @@ def _rollout(row: Any, scores: Array, positions: Sequence[int]) -> Rollout:
     logprobs = np.array([0.0 if value is None else value for value in row.logprobs], dtype=np.float64)
     owner = None if row.sampled is None else owners(sampled, positions)
     return Rollout(row.id, ids, logprobs, sampled, scores, row.finish_reason == "length", owner)
-
-
-def _is_outdated(connection: Connection, completion: int) -> bool:
-    """Return whether an answer of a completion has no score that still holds."""
-    query = select(s.program.c.id).where(s.program.c.completion_id == completion, s.program.c.status == OUTDATED).limit(1)
-    return connection.execute(query).first() is not None
-
-
-def _matrix(connection: Connection, completion: int, scale: Scale) -> Array:
-    """Return the (m_i, k) score matrix of a completion's usable answers."""
-    query = (
-        select(s.program.c.status, s.program.c.scores)
-        .where(s.program.c.completion_id == completion, s.program.c.status != "unusable")
-        .order_by(s.program.c.position)
-    )
-    rows = [row.scores if row.status == "scored" else None for row in connection.execute(query)]
-    return scale.apply(rows)
 
 
 SCALE = "scale"
@@ -260,30 +246,33 @@ class Scale:
         """Return a run's scale: the recorded one, so that a value is worth the same from refresh to refresh."""
         events = select(s.event.c.data).where(s.event.c.kind == SCALE).order_by(s.event.c.id.desc()).limit(1)
         recorded = connection.execute(events).scalar()
-        current = cls.current(connection)
-        if recorded is None or current.seen is None or recorded["k"] != current.k:
-            return current
+        names = _objectives(connection)
+        if recorded is None or recorded["k"] != len(names):
+            return cls.current(connection)
         seen = [np.array(values, dtype=np.float64) for values in recorded["seen"]]
-        return cls(current.k, seen, current.scales, current.fitness, recorded["version"])
+        return cls._made(connection, names, seen, recorded["version"])
 
     @classmethod
     def current(cls, connection: Connection) -> Scale:
         """Return the scale that a run's programs so far give."""
-        objectives = connection.execute(select(s.objective.c.name, s.objective.c.kind).order_by(s.objective.c.id)).all()
-        if not any(objective.kind == "metric" for objective in objectives):
-            return cls(len(objectives), None, {})
+        names = _objectives(connection)
+        metric = select(s.objective.c.id).where(s.objective.c.kind == "metric").limit(1)
+        if connection.execute(metric).first() is None:
+            return cls(len(names), None, {})
         rows = connection.scalars(
             select(s.program.c.scores)
             .where(s.program.c.status == "scored", s.program.c.duplicate_of.is_(None), s.program.c.scores.is_not(None))
             .order_by(s.program.c.id)
         )
-        k = len(objectives)
-        matrix = np.array([_padded(row, k) for row in rows], dtype=np.float64).reshape(-1, k)
-        seen = [_kept(np.sort(column[~np.isnan(column)])) for column in matrix.T]
+        matrix = np.array([_padded(row, len(names)) for row in rows], dtype=np.float64).reshape(-1, len(names))
+        return cls._made(connection, names, [_kept(np.sort(column[~np.isnan(column)])) for column in matrix.T], 0)
+
+    @classmethod
+    def _made(cls, connection: Connection, names: Sequence[str], seen: Sequence[Array], version: int) -> Scale:
         run = connection.execute(select(s.run)).one()
         problem = problems.load(Path(run.problem), **run.options.get("place", {}))
-        names = [objective.name for objective in objectives]
-        return cls(k, seen, problem.scales(names), names.index(COMBINED) if COMBINED in names else None)
+        fitness = names.index(COMBINED) if COMBINED in names else None
+        return cls(len(names), seen, problem.scales(names), fitness, version)
 
     def outgrown_by(self, current: Scale) -> bool:
         """Return whether a run has left the range that this scale was made of, so that it needs a new version."""
@@ -329,6 +318,10 @@ class Scale:
                 share = (left + right - 1) / 2 / (len(seen) - 1)
             unit[place] = VALID + (1 - VALID) * min(max(share, 0.0), 1.0)
         return unit
+
+
+def _objectives(connection: Connection) -> list[str]:
+    return list(connection.scalars(select(s.objective.c.name).order_by(s.objective.c.id)))
 
 
 def _kept(values: Array) -> Array:

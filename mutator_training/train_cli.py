@@ -100,8 +100,8 @@ def train(
     From recorded runs nothing is sampled or scored again. On problems every step samples from the mutator as it is, as in
     the paper on VPO; a training that was stopped goes on with the same command.
     """
+    from mutator_training.credit import check_credit
     from mutator_training.estimators import ESTIMATORS, SEVERAL_ANSWERS
-    from mutator_training.refresh import check_credit
 
     if estimator not in ESTIMATORS:
         known = ", ".join(ESTIMATORS)

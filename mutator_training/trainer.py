@@ -33,7 +33,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import import_utils
 
-from mutator_training.estimators import DRAWN, ESTIMATORS, SCALAR, answer_credits, diagnose
+from mutator_training.estimators import DRAWN, ESTIMATORS, answer_credits, diagnose, judged
 from mutator_training.rollouts import Group, Rollout
 from mutator_training.simplex import Array
 
@@ -182,13 +182,7 @@ class RolloutTrainer(GRPOTrainer):  # type: ignore[misc]
         options = dict(self._options.estimator_options)
         if self._options.estimator in DRAWN:
             options.setdefault("seed", (int(self.args.seed), self.state.global_step, group.prompt))
-        return self._estimator(self._judged(group), **options)
-
-    def _judged(self, group: Group) -> list[Array]:
-        """Return the score matrices that the estimator gets: of a single number the fitness alone, where that is one."""
-        if self._options.estimator in SCALAR and group.fitness is not None:
-            return [matrix[:, [group.fitness]] for matrix in group.matrices]
-        return group.matrices
+        return self._estimator(judged(self._options.estimator, group), **options)
 
     def token_advantages_of(self, group: Group) -> list[Array]:
         """Return an advantage per token, (n,) of each rollout of a group: of its answer, else of the completion."""

@@ -145,6 +145,30 @@ async def test_the_best_programs_are_scored_anew_and_the_search_goes_on(tmp_path
     kept.close()
 
 
+async def test_a_copy_that_a_kill_left_is_made_anew(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+    await run.go(ScriptedMutator(REPLIES))
+    stale = run.folder / "run.sqlite.scoring-1"
+    stale.write_bytes(b"of an earlier try")
+    database = Database.open(run.folder)
+    database.outdate(run.problem, ["x"])
+    database.close()
+    kept = sqlite3.connect(stale)
+    assert kept.execute("select count(*) from program where status = 'scored'").fetchone() > (1,)
+    kept.close()
+
+
+def test_a_run_of_the_schema_before_is_brought_up_to_date(tmp_path, problem_folder):
+    run = Run(tmp_path / "run", problem_folder)
+    with sqlite3.connect(run.folder / "run.sqlite") as connection:
+        connection.execute("alter table run drop column problem_parts")
+        connection.execute("update alembic_version set version_num = '0002'")
+    connection.close()
+    database = Database.open(run.folder)
+    assert database.run().problem_parts is None
+    database.close()
+
+
 async def test_a_kill_while_scoring_anew_loses_nothing(tmp_path, problem_folder):
     run = await outdated(tmp_path, problem_folder)
     scored = run.sandbox.run

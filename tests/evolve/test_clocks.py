@@ -9,7 +9,7 @@ from evolve.clocks import clocks
     ("text", "found"),
     [
         ("import time\nt = time.time()", ["time.time"]),
-        ("import time as t\nx = time.perf_counter_ns()", ["time.perf_counter"]),
+        ("import time as t\nx = t.perf_counter_ns()", ["time.perf_counter"]),
         ("from time import perf_counter, sleep", ["time.perf_counter"]),
         ("import timeit\ntimeit.timeit(f)", ["timeit.timeit"]),
         ("from timeit import default_timer as timer", ["timeit.default_timer"]),

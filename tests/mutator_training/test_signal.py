@@ -210,6 +210,7 @@ def test_1_what_is_recorded_says_what_was_left_out():
     found = effective({"temperature": 0.5, "max_tokens": 7}, {})
     assert (found["top_p"], found["repetition_penalty"], found["generation-config"]) == (1.0, 1.0, "vllm")
     assert found["temperature"] == 0.5
+    assert effective({"max_tokens": 7}, None) == {"temperature": 1.0, "max_tokens": 7}  # somebody else's server: unknown
 
 
 def test_1_the_trainer_compares_its_log_probabilities_with_the_samplers(tmp_path):
@@ -350,6 +351,23 @@ def test_5_grpo_optimises_the_fitness_where_that_is_one_number(tmp_path):
         assert found.any() == alive
         assert not alive or found.argmax() == 3
         assert not trainer.advantages_of(replace(fit, fitness=None)).any()
+
+
+def test_10_what_is_looked_at_for_a_signal_is_what_trains():
+    model = tiny.model()
+    group = tiny.group(model, 4, 1)
+    scores = [np.array([[value, 1 - value]]) for value in (0.1, 0.2, 0.3, 0.9)]
+    rollouts = [replace(one, scores=matrix) for one, matrix in zip(group.rollouts, scores, strict=True)]
+    grpo = AdapterSpec([], "", "", "", trainer={"estimator": "grpo"})
+    assert has_signal([replace(group, rollouts=rollouts, fitness=0)], grpo)
+    assert not has_signal([replace(group, rollouts=rollouts)], grpo)
+    a, b = [1.0, 0.0], [0.0, 1.0]
+    rollouts = [
+        replace(one, scores=np.array(rows)) for one, rows in zip(group.rollouts, [[a, b]] * 3 + [[b, a]], strict=True)
+    ]
+    equal = [replace(group, rollouts=rollouts)]  # sets of one worth, whose answers would add to each other's
+    assert not has_signal(equal, AdapterSpec([], "", "", ""))
+    assert has_signal(equal, AdapterSpec([], "", "", "", trainer={"credit": "answer"}))
 
 
 def test_13_max_at_k_takes_small_groups():
