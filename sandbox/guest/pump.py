@@ -131,12 +131,13 @@ class Pump:
     def feed(self) -> bool:
         """Move input kernel-side; return whether more must come from the host first."""
         assert self.input_write is not None
+        started = time.monotonic()  # before: who is fed may run first
         try:
             moved = os.splice(0, self.input_write, self.remaining, flags=2)
             if not moved:
                 os._exit(0)  # the host has hung up
             self.remaining -= moved
-            self.fed_at = time.monotonic()
+            self.fed_at = started
         except BlockingIOError:
             pass
         except BrokenPipeError:

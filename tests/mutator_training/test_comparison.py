@@ -12,6 +12,7 @@ from mutator_training.samples import Samples
 from tests.conftest import ROOT
 from tests.evolve.conftest import EVOLVE
 from tests.evolve.test_real import evolve, rows
+from tests.mutator_training.conftest import write_letters
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -158,11 +159,11 @@ def test_runs_that_exist_are_compared(comparison, tmp_path):
 
 def test_problem_folders_with_a_served_model(tiny, docker_url, image, tmp_path):
     """The same through the real server, sandbox and training, on a random model that solves nothing."""
-    folder = tmp_path / "folders"
+    folder, letters = tmp_path / "folders", write_letters(tmp_path / "letters")
     sizes = ["--train-steps", 1, "--prompts", 1, "--group", 4, "-m", 2, "--samples", 4, "--search-budget", 4, "--hardest", 1]
     given = ["--arms", "base,vpo", "--seeds", 1, *sizes, "--set", f"model={tiny / 'tiny'}", "--set", "max_tokens=32"]
     done = evolve(
-        "compare", ROOT / "problems/csv_line", "--train", ROOT / "problems/calculator", "--preset", "cpu", *given,
+        "compare", ROOT / "problems/csv_line", "--train", letters, "--preset", "cpu", *given,
         "--out", folder, "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

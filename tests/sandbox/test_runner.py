@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sandbox.guest import machine as guest
-from sandbox.guest import runner, seccomp
+from sandbox.guest import pump, runner, seccomp
 
 FILE = Path(runner.__file__)
 
@@ -35,6 +35,20 @@ def test_its_destructive_steps_are_inert_on_a_host(tmp_path, monkeypatch):
     child.kill()
     child.wait()
     assert (tmp_path / "keep").exists()
+
+
+def test_a_call_is_timed_from_before_it_is_passed_on(monkeypatch):
+    """The candidate may have answered before its supervisor has the processor again."""
+
+    now = [10.0]
+
+    def passed_on_and_answered(*given, flags):
+        now[0] += 5.0
+        return 3
+
+    monkeypatch.setattr(pump.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pump.os, "splice", passed_on_and_answered)
+    assert pump.Pump(3, (1, 1, 1), answers_calls=True).fed_at == 10.0
 
 
 def test_it_needs_only_the_standard_library():
